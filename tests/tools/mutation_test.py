@@ -97,7 +97,7 @@ SIMULATED = {
     "copies: tensor cores may not see what work-items had copied":
         ("GroupedGemmTest.GathersRowsByIndex*", ("if (!A_IN_ORDER) proxy_fence();", "")),
     "stores: rows leave before all warps have put theirs":
-        ("GroupedGemmTest.TakesTheTiles*", ("  group_barrier_of(pieces->half_group);", "")),
+        ("GroupedGemmTest.TakesTheTiles*", ("  warp_group_barrier(pieces->warp_group);", "")),
     "codes: a row's scale is found before all warps have its magnitudes":
         ("CodesOfProductTest.AreThose*", ('asm volatile("bar.sync 1, %0;" ::"n"(MULTIPLIERS) : "memory")', "")),
     "order: a warp counts the slots behind one instead of those before":

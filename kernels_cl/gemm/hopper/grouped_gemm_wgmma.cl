@@ -110,14 +110,14 @@ typedef struct {
 } Leaving;
 typedef struct {
   __local uchar* room;
-  int at, half_group, strip;
+  int at, warp_group, strip;
 } Pieces;
-INLINE void group_barrier_of(int half_group) { asm volatile("bar.sync %0, 128;" ::"r"(1 + half_group) : "memory"); }
+INLINE void warp_group_barrier(int warp_group) { asm volatile("bar.sync %0, 128;" ::"r"(1 + warp_group) : "memory"); }
 INLINE void store_piece(Pieces* pieces, const float4 sums[2], uint there, int column, int width,
                         __global STORAGE(OUT_DTYPE)* to, long out_stride) {
   __local uchar* const piece = pieces->room + pieces->at * PIECE_BYTES;
   put_rows(sums[0], sums[1], piece, pieces->strip);
-  group_barrier_of(pieces->half_group);
+  warp_group_barrier(pieces->warp_group);
   store_rows(piece, pieces->strip, there, column, width, to, out_stride);
   pieces->at ^= 1;
 }
@@ -149,7 +149,7 @@ INLINE void leave_sixteen(const Leaving* of, Pieces* pieces, const Slices* slice
   hand_sums_over(slices, sixteen, sums);
 }
 INLINE void store_own_rows(const Leaving* of, Pieces* pieces, const Slices* slices) {
-  meet_slices(slices, pieces->half_group);
+  meet_slices(slices, pieces->warp_group);
 #pragma unroll
   for (int sixteen = 0; sixteen < TILE_ROWS / 16; ++sixteen) {
     if (sixteen * 16 >= of->count || sixteen % slices->count != slices->own) continue;
@@ -209,9 +209,9 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   asm volatile(".reg .f32 s<%0>, u<%0>;" ::"n"(TILE_ROWS / 2));
   // Divided from `item` itself: ptxas then knows that they are the same for a whole warp, and keeps what follows from
   // them in uniform registers.
-  const int half_group = item / 128 - 1, strip = item / 32 % 4;
-  const WarpPlace place = {shared_address(stages), full, empty, half_group * 2, strip};
-  Pieces pieces = {all_pieces + half_group * 2 * PIECE_BYTES, 0, half_group, strip};
+  const int warp_group = item / 128 - 1, strip = item / 32 % 4;
+  const WarpPlace place = {shared_address(stages), full, empty, warp_group * 2, strip};
+  Pieces pieces = {all_pieces + warp_group * 2 * PIECE_BYTES, 0, warp_group, strip};
   Leaving leaving;
   leaving.out_stride = args.out_stride, leaving.width = out_width(args.n), leaving.a_scale_bias = args.a_scale_bias;
   leaving.activation = activation_of(&gemm);
@@ -223,11 +223,11 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   while (tile.rows.count != 0) {
     const Ring last = multiply_tile(&place, &ring, steps.end - steps.begin, tile.rows.count);
     // While the last products run.
-    const Slices slices = slices_of(&gemm, number, late + half_group);
+    const Slices slices = slices_of(&gemm, number, late + warp_group);
     number += get_num_groups(0);
     const Tile next = find_tile(&search, &gemm, number);
     leaving.out = gemm.out + tile.rows.first * args.out_stride, leaving.count = tile.rows.count;
-    leaving.column = (tile.first_panel + half_group * 2 / (1 + GATED)) * PANEL;
+    leaving.column = (tile.first_panel + warp_group * 2 / (1 + GATED)) * PANEL;
     const Epilogue epilogue = expert_epilogue(&gemm, tile.rows.expert);
     leaving.columns = lane_columns_of(&epilogue, leaving.column + strip * 16 + lane / 4, args.n);
     find_lane_rows(leaving.row_scale, leaving.there_are, lane, &tile, &gemm);

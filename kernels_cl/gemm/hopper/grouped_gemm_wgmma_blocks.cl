@@ -44,31 +44,31 @@ INLINE void wgmma(ulong rows, ulong columns, int adds) {
 
 // Barrier FIRST_TURN + g says that warp group g may begin; at first the second one says so to the first one.
 enum { FIRST_TURN = 4 };
-INLINE void take_turn(int half_group) { asm volatile("bar.sync %0, 256;" ::"r"(FIRST_TURN + half_group) : "memory"); }
-INLINE void give_turn(int half_group) {
-  asm volatile("bar.arrive %0, 256;" ::"r"(FIRST_TURN + 1 - half_group) : "memory");
+INLINE void take_turn(int warp_group) { asm volatile("bar.sync %0, 256;" ::"r"(FIRST_TURN + warp_group) : "memory"); }
+INLINE void give_turn(int warp_group) {
+  asm volatile("bar.arrive %0, 256;" ::"r"(FIRST_TURN + 1 - warp_group) : "memory");
 }
 
 // All steps of a tile, by both warp groups, whether they have rows or not: a branch around wgmma would cost more.
 INLINE void multiply_blocks(Totals* totals, Ring* ring, int steps, const WarpPlace* place,
                             const __local StageScales* stage_scales) {
-  const int lane = get_local_id(0) % 32, half_group = place->panel / 2,
-            row = half_group * GROUP_ROWS + place->strip * 16 + lane / 4;
+  const int lane = get_local_id(0) % 32, warp_group = place->panel / 2,
+            row = warp_group * GROUP_ROWS + place->strip * 16 + lane / 4;
   for (int step = 0; step < steps; ++step) {
     enter_stage(place, ring);
     const uint stage = stage_at(place, ring);
-    const ulong rows = operand(stage + half_group * GROUP_ROWS * LINE), columns = operand(stage + A_BYTES);
+    const ulong rows = operand(stage + warp_group * GROUP_ROWS * LINE), columns = operand(stage + A_BYTES);
     const __local StageScales* const scales = stage_scales + ring->stage;
     const float2 of_rows = (float2)(scales->rows[row], scales->rows[row + 8]);
 #pragma unroll
     for (int pair = 0; pair < TILE_PANELS / 2; ++pair) {
-      take_turn(half_group);
+      take_turn(warp_group);
       wgmma_fence();
 #pragma unroll
       for (int product = 0; product < K_STEP / 32; ++product)
         wgmma(further(rows, product * 32), further(columns, pair * 2 * BLOCK_BYTES + product * 32), product);
       wgmma_commit();
-      give_turn(half_group);
+      give_turn(warp_group);
       const float2 low = of_rows * panel_scale(scales, pair * 2), high = of_rows * panel_scale(scales, pair * 2 + 1);
       WGMMA_WAIT(0);
       ADD16("a", 0, low)
@@ -202,18 +202,18 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
 
   take_registers();
   asm volatile(".reg .f32 a<16>, b<16>, c<16>, d<16>;");
-  const int warp = item / 32 - 4, half_group = warp / 4;
-  const WarpPlace place = {shared_address(stages), full, empty, half_group * 2, warp % 4};
+  const int warp = item / 32 - 4, warp_group = warp / 4;
+  const WarpPlace place = {shared_address(stages), full, empty, warp_group * 2, warp % 4};
   __local uchar* const piece = pieces + warp * PIECE_BYTES;
   const int steps = steps_of(args.k).end;
-  if (half_group == 1) give_turn(half_group);
+  if (warp_group == 1) give_turn(warp_group);
   Ring ring = {0, 0};
   for (;;) {
     enter_stage(&place, &ring);
     const __local StageScales* const of_first = scales + ring.stage;
     const Tile tile = of_first->tile;
     if (tile.rows.count == 0) break;
-    const int first_row = half_group * GROUP_ROWS + place.strip * 16;
+    const int first_row = warp_group * GROUP_ROWS + place.strip * 16;
     const OutRows rows = {
         tile.rows.first + first_row, {1, 1}, of_first->stored[first_row / 32] >> first_row % 32 & 0xffff};
     Totals totals;

@@ -112,8 +112,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
 
   take_registers();
   asm volatile(".reg ." SUM_TYPE " a<16>, b<16>, c<16>, d<16>, e<16>, f<16>, g<16>, h<16>;");
-  const int warp = item / 32 - 4, half_group = warp / 4;
-  const WarpPlace place = {shared_address(stages), full, empty, half_group * 2, warp % 4};
+  const int warp = item / 32 - 4, warp_group = warp / 4;
+  const WarpPlace place = {shared_address(stages), full, empty, warp_group * 2, warp % 4};
   const int steps = steps_of(args.k).end;
   const Activation activation = activation_of(&gemm);
   Ring ring = {0, 0};
