@@ -95,6 +95,7 @@ moecl_status moecl_layer_describe(const moecl_layer* layer, moecl_layer_info* ou
     info.zero_experts = shape.zero_experts;
     info.copy_experts = shape.copy_experts;
     info.const_experts = shape.const_experts;
+    info.choices = shape.choices();
     info.router_dtype = of.has_router() ? number_of(of.report().router_dtype) : MOECL_DEFAULT_DTYPE;
     copy_text(of.report().expert_format, info.expert_format);
     copy_text(of.report().shared_format, info.shared_format);

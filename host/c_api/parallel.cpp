@@ -176,6 +176,7 @@ moecl_status moecl_parallel_layer_describe(const moecl_parallel_layer* layer, mo
     info.bytes_between_nodes = of.bytes_between_nodes;
     info.expert_hidden = shape.expert_width();
     info.vocabulary = shape.vocabulary;
+    info.choices = shape.choices();
     info.router_dtype = of.layer.has_router() ? number_of(of.layer.report().router_dtype) : MOECL_DEFAULT_DTYPE;
     info.all_places = of.placement.physical();
     info.dp_rank = of.place.dp_rank;

@@ -108,6 +108,7 @@ TEST(CLayerFormsTest, OneLayer) {
     EXPECT_EQ(info.expert_hidden, shape.expert_width());
     EXPECT_EQ(info.vocabulary, shape.vocabulary);
     EXPECT_EQ(info.zero_experts + info.copy_experts + info.const_experts, shape.special_experts());
+    EXPECT_EQ(info.choices, shape.choices());
     EXPECT_EQ(info.router_dtype, form.layer.router.empty() ? 0 : MOECL_F32);
     EXPECT_EQ(info.dtype, form.options.dtype == DType::bf16 ? MOECL_BF16 : MOECL_F32);
     std::uint64_t bytes = 0;

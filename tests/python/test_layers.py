@@ -86,6 +86,28 @@ def test_released_checkpoint():
     numpy.testing.assert_allclose(layer(golden["hidden_states"]), golden["output_f64"], rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.parametrize("fused", [0, 1])
+def test_logits_of_fused_shared_experts(fused):
+    folder = GOLDENS / "deepseek-v3-e32k8-g8"
+    golden = load(folder / "golden.safetensors")
+    layer = moecl.Layer.load(folder, num_fused_shared_experts=fused)
+    _, logits, ids = layer(golden["hidden_states"], want=("out", "router_logits", "topk_ids"))
+    numpy.testing.assert_allclose(logits, golden["router_logits"], rtol=1e-4, atol=1e-5)
+    assert layer.describe()["choices"] == logits.shape[1] == 32
+    assert ids.shape == (len(logits), layer.describe()["top_k"])
+
+
+def test_logits_of_special_experts_over_ranks(model, x):
+    router = numpy.random.default_rng(5).standard_normal((E + 1, H)).astype("f4")
+
+    def rank(communicator):
+        layer = moecl.ParallelLayer.create(communicator, **{**model, "router": router}, top_k=K, zero_experts=1)
+        return layer(x, want=("out", "router_logits"))[1]
+
+    for logits in moecl.RankGroup(2).run(rank):
+        numpy.testing.assert_allclose(logits, x @ router.T, rtol=1e-4, atol=1e-4)
+
+
 BUDGET = {"memory_budget_percent": 50, "missed_experts": 1}  # half of the experts; the others are fetched
 
 

@@ -498,6 +498,7 @@ typedef struct moecl_layer_info {
   int32_t const_experts;
   int32_t router_dtype;    ///< moecl_dtype of the router's weights; 0: there is no router
   char shared_queue[128];  ///< on which queue the shared experts run, and why; "" where there are none
+  int64_t choices;         ///< C: columns of logits
 } moecl_layer_info;
 
 /// Loads a layer of a Hugging Face model directory: config.json beside safetensors. Stops the host.

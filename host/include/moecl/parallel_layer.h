@@ -144,6 +144,7 @@ typedef struct moecl_parallel_layer_info {
   int32_t pcp_rank;            ///< the same
   int32_t tp_rank;             ///< the same
   int32_t reserved_2;          ///< 0
+  int64_t choices;             ///< as in moecl_layer_info
 } moecl_parallel_layer_info;
 
 /// This rank's part of a layer of a Hugging Face model directory; it reads its own experts alone. Stops the host.

@@ -102,9 +102,8 @@ def _forward(info: dict[str, Any], stream: Stream, run: Any, wait: Any, want: Se
         plain_dtype = args.out_dtype or info["dtype"]
         ids_dtype = args.ids_dtype or _arrays.NUMBERS["int32"]
         columns = info["expert_hidden"] or info["hidden"]
-        choices = info["experts"] + sum(info.get(f"{kind}_experts", 0) for kind in ("zero", "copy", "const"))
         kinds = {"out": (plain_dtype, [tokens, columns]), "routed_out": (plain_dtype, [tokens, columns]),
-                 "shared_out": (plain_dtype, [tokens, info["hidden"]]), "router_logits": (1, [tokens, choices]),
+                 "shared_out": (plain_dtype, [tokens, info["hidden"]]), "router_logits": (1, [tokens, info["choices"]]),
                  "topk_ids": (ids_dtype, [tokens, info["top_k"]]), "topk_weights": (1, [tokens, info["top_k"]]),
                  "expert_num_tokens": (ids_dtype, [places]),
                  "expert_rows": (plain_dtype, [tokens * info["top_k"], columns])}
