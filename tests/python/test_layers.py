@@ -261,6 +261,11 @@ def test_collectives():
         mine = numpy.full((on.rank + 1, 2), on.rank, "f4")
         gathered = on.all_gather(mine, [1, 2])
         rooted = on.broadcast(numpy.full(3, on.rank, "i4"), 1)
+        four = numpy.arange(4, dtype="f4")
+        for in_place in on.all_reduce, on.broadcast:
+            for part in four[::2], four[::-1]:
+                with pytest.raises(moecl.InvalidArgument, match="data: expected a contiguous array"):
+                    in_place(part)
         reduced = on.all_reduce(numpy.arange(4, dtype="f4") * (on.rank + 1))
         scattered = on.reduce_scatter(numpy.arange(6, dtype="f4").reshape(3, 2), [1, 2])
         exchanged = on.all_to_all(numpy.arange(3, dtype="i8") + 10 * on.rank, [1, 2], [1, 1] if on.rank == 0 else [2, 2])

@@ -7,6 +7,8 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, NamedTuple, Sequence
 
+import numpy
+
 from moecl import _arrays
 from moecl._binding import ffi, lib
 
@@ -369,6 +371,14 @@ class Shared:
         self.keep.append(view.keep)
 
 
+def in_place(array: Any, name: str) -> _arrays.View:
+    """Of an array that is written where it stands, so not by way of a copy."""
+    view = _arrays.view(array, name, any_strides=True)
+    if view.elements and (view.strides is not None or isinstance(array, numpy.ndarray) and not array.flags.carray):
+        raise InvalidArgument(f"{name}: expected a contiguous array that can be written")
+    return view
+
+
 def contiguous(array: Any, name: str) -> _arrays.View:
     view = _arrays.view(array, name)
     if view.strides is not None and view.elements:
@@ -601,13 +611,13 @@ class Communicator(Handle):
 
     def broadcast(self, data: Any, root: int = 0) -> Any:
         """The root's array into everyone's, in place. data: contiguous."""
-        view = contiguous(data, "data")
+        view = in_place(data, "data")
         self._call(lib.moecl_broadcast, [(data, "data", True)], view.bytes, root)
         return data
 
     def all_reduce(self, data: Any) -> Any:
         """The sum over ranks, in place. data: contiguous, float32, float16 or bfloat16."""
-        view = contiguous(data, "data")
+        view = in_place(data, "data")
         self._call(lib.moecl_all_reduce, [(data, "data", True)], view.dtype, view.elements, 1)
         return data
 
