@@ -26,8 +26,8 @@ struct ExpertRows : RoutedRows {
   /// Shape: [R, L], or as x; of sums [M, L], of the tokens of slot_rows. Dtypes: f32, f16, bf16. Contiguous. What
   /// stands past an expert's rows is undefined then
   TensorView out;
-  /// At least expert_workspace_bytes, from a multiple of WorkspaceLayout::alignment_bytes on; of this pass alone until
-  /// its last command completes
+  /// At least expert_workspace_bytes, from a multiple of WorkspaceLayout::base_alignment_bytes on; of this pass alone
+  /// until its last command completes
   BufferView workspace;
   TensorView fault;  ///< optional in/out. Shape: [4] i32, see fault.hpp
 };

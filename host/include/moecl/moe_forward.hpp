@@ -53,8 +53,8 @@ struct MoeOutputs {
 
 /// The operands of a pass of MoeLayer or ParallelLayer.
 struct MoeForward : MoeInputs, MoeOutputs {
-  /// At least workspace_bytes, from a multiple of WorkspaceLayout::alignment_bytes on; of this pass alone until its
-  /// last command completes. Over ranks optional.
+  /// At least workspace_bytes, from a multiple of WorkspaceLayout::base_alignment_bytes on; of this pass alone until
+  /// its last command completes. Over ranks optional.
   BufferView workspace;
   TensorView fault;  ///< optional in/out. Shape: [4] i32, see fault.hpp; zero it before, check_fault after
 };

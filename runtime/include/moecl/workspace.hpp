@@ -11,6 +11,8 @@ namespace moecl {
 class WorkspaceLayout {
  public:
   static constexpr std::uint64_t alignment_bytes = 256;
+  /// Of the first byte of a layer's workspace: kernels load vectors of so many.
+  static constexpr std::uint64_t base_alignment_bytes = 16;
   /// Errors: invalid_argument  the total overflows 63 bits
   std::uint64_t add(std::uint64_t size_bytes);
   /// A contiguous tensor that has no memory yet: `tensor_in` gives it that of a workspace.
