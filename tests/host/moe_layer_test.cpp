@@ -386,7 +386,8 @@ TEST_P(MoeLayerTest, RefusesWhatDoesNotFitBeforeAnythingIsEnqueued) {
   EXPECT_THAT(refused([&](auto& a) { a.ids = ids; }), testing::HasSubstr("both or neither"));
   EXPECT_THAT(refused([&](auto& a) { a.workspace = workspace.view().slice(0, 16); }), testing::HasSubstr("got 16"));
   EXPECT_THAT(refused([&](auto& a) { a.workspace.handle = nullptr; }), testing::HasSubstr("got 0"));
-  EXPECT_THAT(refused([&](auto& a) { a.workspace.offset_bytes = 2; }), testing::HasSubstr("workspace: byte offset 2"));
+  EXPECT_THAT(refused([&](auto& a) { a.workspace.offset_bytes = 8; }),
+              testing::HasSubstr("workspace: byte offset 8 is no multiple of 16"));
   const MoeWeights weights = find_layer_weights(f.checkpoint, f.config);
   const Stream none;
   EXPECT_THAT(error_of([&] { f.layer.forward(none, {}); }).what(), testing::HasSubstr("forward: the stream has no"));
