@@ -7,6 +7,7 @@
 
 #include <array>
 
+#include "host/layer/forward_args.hpp"
 #include "runtime/check.hpp"
 #include "runtime/operands.hpp"
 #include "runtime/quotient.hpp"
@@ -201,6 +202,7 @@ void run_expert_pass(StreamView stream, const LayerParts& parts, ExpertPassPlans
   const std::uint64_t needed = layout.workspace.total_bytes();
   require(rows.workspace.size_bytes >= needed && rows.workspace.handle != nullptr,
           "workspace: {} rows need {} bytes, got {}", rows.rows, needed, rows.workspace.size_bytes);
+  expect_workspace_start(rows.workspace);
   const BufferView memory = rows.workspace.slice(0, needed);
   expect_apart(rows, memory);
 

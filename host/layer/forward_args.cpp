@@ -1,5 +1,7 @@
 #include "host/layer/forward_args.hpp"
 
+#include <moecl/workspace.hpp>
+
 #include <array>
 
 #include "runtime/check.hpp"
@@ -224,6 +226,12 @@ MoeForward checked_prefetch(const MoeInputs& given, const MoeShape& shape, const
   if (width == shape.hidden) checked.expert_input = {};
   expect_routing(checked, checked.x.shape[0], shape, parts);
   return checked;
+}
+
+void expect_workspace_start(BufferView workspace) {
+  require(workspace.offset_bytes % WorkspaceLayout::base_alignment_bytes == 0,
+          "workspace: byte offset {} is no multiple of {}", workspace.offset_bytes,
+          WorkspaceLayout::base_alignment_bytes);
 }
 
 void expect_operands_apart(const MoeForward& args, BufferView workspace) {

@@ -22,6 +22,9 @@ MoeForward checked_forward(const MoeForward& args, const MoeShape& shape, const 
 /// The same of tokens whose experts are prefetched: what the experts would take is not looked at.
 MoeForward checked_prefetch(const MoeInputs& tokens, const MoeShape& shape, const LayerParts& parts);
 
+/// Errors: invalid_argument  the workspace of a pass does not start at a multiple of its base alignment
+void expect_workspace_start(BufferView workspace);
+
 /// Of checked arguments.
 /// @param workspace  as much of it as the pass uses
 /// Errors: invalid_argument  what the pass writes overlaps something else that it uses

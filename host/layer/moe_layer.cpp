@@ -174,9 +174,7 @@ void MoeLayer::compile(StreamView stream, std::int64_t max_tokens) const {
 void MoeLayer::State::expect_workspace(BufferView workspace, std::int64_t tokens, std::uint64_t needed) const {
   require(workspace.size_bytes >= needed && workspace.handle != nullptr, "workspace: {} tokens need {} bytes, got {}",
           tokens, needed, workspace.handle != nullptr ? workspace.size_bytes : 0);
-  require(workspace.offset_bytes % WorkspaceLayout::base_alignment_bytes == 0,
-          "workspace: byte offset {} is no multiple of {}", workspace.offset_bytes,
-          WorkspaceLayout::base_alignment_bytes);
+  expect_workspace_start(workspace);
 }
 
 void MoeLayer::prefetch(StreamView stream, const MoeInputs& tokens, BufferView workspace, Submit submit) const {

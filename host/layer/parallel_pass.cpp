@@ -126,9 +126,7 @@ MoeForward ParallelLayer::State::checked(const MoeForward& given, const Step& st
     const std::uint64_t needed = workspace_bytes(step);
     require(args.workspace.size_bytes >= needed, "workspace: a step of at most {} tokens needs {} bytes, got {}",
             *step.max_tokens_across_dp, needed, args.workspace.size_bytes);
-    require(args.workspace.offset_bytes % WorkspaceLayout::base_alignment_bytes == 0,
-            "workspace: byte offset {} is no multiple of {}", args.workspace.offset_bytes,
-            WorkspaceLayout::base_alignment_bytes);
+    expect_workspace_start(args.workspace);
     args.workspace = args.workspace.slice(0, needed);
   }
   MoeForward apart = args;

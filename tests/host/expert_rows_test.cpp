@@ -256,6 +256,7 @@ TEST_P(ExpertRowsTest, RefusesWhatDoesNotFit) {
   refused("out: expected f32, f16 or bf16, got i32[6]", [&](ExpertRows& a) { a.out = small.counts; });
   refused("expected_rows: -1 is negative", [](ExpertRows& a) { a.expected_rows = -1; });
   refused("workspace: 24 rows need", [](ExpertRows& a) { a.workspace.size_bytes /= 2; });
+  refused("workspace: byte offset 8 is no multiple of 16", [](ExpertRows& a) { a.workspace.offset_bytes += 8; });
   refused("x and out overlap", [](ExpertRows& a) { a.out = a.x; });
   refused("x: got i8[24, 48] with scales f32[24] of 16 columns (0: a row)", [&](ExpertRows& a) {
     a.x = as(a.x, DType::i8, {24, 48});

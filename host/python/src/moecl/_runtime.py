@@ -375,7 +375,8 @@ def in_place(array: Any, name: str) -> _arrays.View:
     """Of an array that is written where it stands, so not by way of a copy."""
     view = _arrays.view(array, name, any_strides=True)
     if view.elements and (view.strides is not None or isinstance(array, numpy.ndarray) and not array.flags.carray):
-        raise InvalidArgument(f"{name}: expected a contiguous array that can be written")
+        got = f"strides {tuple(view.strides)}" if view.strides is not None else "one that has to be copied"
+        raise InvalidArgument(f"{name}: expected a contiguous array that can be written, got {got}")
     return view
 
 
