@@ -188,6 +188,8 @@ Form form_of(const Args& args) {
           args.quantization.x.present()};
 }
 
+static_assert(LAUNCH_STAMPS == stamps_of_launch);
+
 /// The sums that slices of K hand over, and their stamps.
 struct SliceSums {
   TensorView parts, stamps;
@@ -352,7 +354,7 @@ void enqueue(StreamView stream, const Plan& plan, const Args& args, Submit submi
             planned.cost.bytes, planned.cost.flops},
            args.a, args.a_index, args.a_scale, weights, group_scale, group_zero, group_index, args.slots, args.sum_bias,
            args.weight_scale, args.bias, args.row_ends, args.k_ends, args.out, q, q_scale, parts, stamps,
-           kernel_args(args, of_slices, plan.k_slices > 1 ? next_stamps() : 0, planned.patience));
+           kernel_args(args, of_slices, next_stamps(), planned.patience));
   });
 }
 

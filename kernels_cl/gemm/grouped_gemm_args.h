@@ -1,6 +1,8 @@
 #pragma once
 #include "kernels_cl/common/kernel_args.h"
 
+enum { LAUNCH_STAMPS = 16 };  // of a launch: its own numbers from `stamp` on
+
 // Of all kernels of the grouped GEMM. Slots and what columns have start at the segment's first expert, and so do
 // weights and their scales where there are no slots; row_ends start at expert 0. `q_..` and the magnitudes are of rows
 // that become codes, `parts` and `stamps` of slices of K.

@@ -224,6 +224,29 @@ TEST_P(QuantizedGemmTest, MultipliesKMajorPanels) {
   check_k_major({CodeType::i8, DType::f16, 64}, {9}, 67, 128, DType::f32, 128);
 }
 
+TEST_P(QuantizedGemmTest, CountsTilesAnewInEveryLaunch) {
+  const std::string variant = "nv_sm90a_blocks_128";
+  constexpr int counters = 256;  // that launches take in turn
+  GroupedGemmCase shape{{3, 130, 65}, 576, 128, DType::f32, DType::f32, DType::f32, 0, 0, 2};
+  shape.extra_roundings = 3, shape.f8_steps = true;
+  GroupedProduct product = make_product(shape, 3);
+  QuantizedCase kind{CodeType::f8_e4m3, DType::f32, 128, 0, false, 128};
+  kind.layout = PanelLayout::k_major;
+  if (!device().caps().nv_sm90a) return;  // nobody counts tiles
+  const QuantizedOnDevice weights(device().stream, kind, product.experts(), shape.n, shape.k, 5);
+  const QuantizedRows rows(device().stream, DType::f8_e4m3, DType::f32, 128,
+                           static_cast<std::int64_t>(product.a.size()) / shape.k, shape.k, 7);
+  product.weights = weights.values, product.a = rows.values;
+  Operands operands(device(), shape, product);
+  operands.args.weights = weights.weights, operands.args.a = rows.a, operands.args.a_scale = rows.a_scale;
+  operands.args.a_group = 128;
+  for (int i = 0; i < counters; ++i) grouped_gemm::enqueue(device().stream, operands.args, {variant});
+  const Operands after(device(), shape, product);
+  operands.args.out = after.args.out;
+  grouped_gemm::enqueue(device().stream, operands.args, {variant});
+  EXPECT_LE(grouped_gemm_error(shape, product, after.out()), 1);
+}
+
 TEST_P(QuantizedGemmTest, KMajorPanelsAreRefusedWhereNobodyReadsThem) {
   QuantizedCase kind{CodeType::f8_e4m3, {}};
   kind.layout = PanelLayout::k_major;

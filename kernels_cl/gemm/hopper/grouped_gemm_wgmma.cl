@@ -201,7 +201,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   start_barriers(full, empty);
 
   if (item < COPY_ITEMS) {
-    copy_tiles(&gemm, stages, full, empty, 0);
+    copy_tiles(&gemm, stages, full, empty, 0, 0);
     return;
   }
 

@@ -1,6 +1,7 @@
 // Grouped GEMM of f8_e4m3 on Hopper's tensor cores by wgmma where rows of `a` and panels of columns have scales
 // for groups of BLOCK_K k, persistent like grouped_gemm_wgmma: tiles of TILE_ROWS rows by four panels. Rows are the
 // left operand: a multiplying warp group has 64 of them, and multiplies them by one pair of panels, then by the other.
+// Of a half tile, which has no more than 64 rows, each warp group has all rows and one pair: it takes half as long.
 // Both operands come from local memory. The warp groups begin products in turn, so that one adds its sums up while the
 // other's products run; else they would do both at the same time.
 //
@@ -9,17 +10,42 @@
 // longer than both operands do.
 // Source: PTX ISA 8.0, wgmma.mma_async of 8-bit floats and its register fragments.
 enum { TILE_PANELS = 4, COPY_ITEMS = 128, ITEMS = 384, BOX_ROWS = 64, EQUAL_HEIGHTS = 0, STEP_LINES = 1 };
-enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, GROUP_ROWS = 64, PAIR_TILES = 16, PAIR_STRIPS = 8 };
+enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, GROUP_ROWS = 64 };
+enum { TILE_PAIRS = TILE_PANELS / 2, PAIR_TILES = 16, PAIR_STRIPS = 8 };
 #define PANEL_SCALES
+#define HALF_TILES 1
 #include "kernels_cl/gemm/nvidia/row_store.clh"
 #include "kernels_cl/gemm/hopper/hopper.clh"
 #if QUANTIZES
 #include "kernels_cl/gemm/hopper/row_codes.clh"
 #endif
 
+enum { PAIR_COLUMNS = OUT_PANELS * PANEL / TILE_PAIRS };  // of `out`
+
+// What a warp has of a tile: the strip-th sixteen of its warp group's rows. Rows, pairs and columns of `out` are the
+// tile's, the warp group's first ones.
+typedef struct {
+  bool is_half_tile;
+  int warp_group, strip, first_row, first_pair, first_column, columns;
+} Share;
+// Numbers that wgmma's operands are made of are known to be the same for a whole warp: ptxas keeps them in uniform
+// registers then.
+INLINE Share share_of(const Tile* tile, const WarpPlace* place) {
+  const int warp_group = place->panel / 2;
+  const bool is_half_tile = lanes_where(tile->rows.count > GROUP_ROWS) == 0;
+  const Share share = {is_half_tile,
+                       warp_group,
+                       place->strip,
+                       largest_of_lanes(is_half_tile ? 0 : warp_group * GROUP_ROWS),
+                       largest_of_lanes(is_half_tile ? warp_group : 0),
+                       tile->first_panel * PANEL + (is_half_tile ? warp_group * PAIR_COLUMNS : 0),
+                       is_half_tile ? PAIR_COLUMNS : TILE_PAIRS * PAIR_COLUMNS};
+  return share;
+}
+
 // Of a lane: its sums of the t-th eight lines of a pair of panels, and of two rows, see two_columns.
 typedef struct {
-  float of[TILE_PANELS / 2][PAIR_TILES][4];
+  float of[TILE_PAIRS][PAIR_TILES][4];
 } Totals;
 
 // sums = rows columns, plus sums if `adds`.
@@ -49,27 +75,29 @@ INLINE void give_turn(int warp_group) {
   asm volatile("bar.arrive %0, 256;" ::"r"(FIRST_TURN + 1 - warp_group) : "memory");
 }
 
-// All steps of a tile, by both warp groups, whether they have rows or not: a branch around wgmma would cost more.
-INLINE void multiply_blocks(Totals* totals, Ring* ring, int steps, const WarpPlace* place,
+// All steps of a tile, by both warp groups.
+INLINE void multiply_blocks(Totals* totals, Ring* ring, int steps, const WarpPlace* place, const Share* share,
                             const __local StageScales* stage_scales) {
-  const int lane = get_local_id(0) % 32, warp_group = place->panel / 2,
-            row = warp_group * GROUP_ROWS + place->strip * 16 + lane / 4;
+  const int row = share->first_row + share->strip * 16 + get_local_id(0) % 32 / 4;
   for (int step = 0; step < steps; ++step) {
     enter_stage(place, ring);
     const uint stage = stage_at(place, ring);
-    const ulong rows = operand(stage + warp_group * GROUP_ROWS * LINE), columns = operand(stage + A_BYTES);
+    const ulong rows = operand(stage + share->first_row * LINE),
+                columns = operand(stage + A_BYTES + share->first_pair * 2 * BLOCK_BYTES);
     const __local StageScales* const scales = stage_scales + ring->stage;
     const float2 of_rows = (float2)(scales->rows[row], scales->rows[row + 8]);
 #pragma unroll
-    for (int pair = 0; pair < TILE_PANELS / 2; ++pair) {
-      take_turn(warp_group);
+    for (int pair = 0; pair < TILE_PAIRS; ++pair) {
+      if (pair > 0 && share->is_half_tile) break;
+      const int panel = (share->first_pair + pair) * 2;
+      take_turn(share->warp_group);
       wgmma_fence();
 #pragma unroll
       for (int product = 0; product < K_STEP / 32; ++product)
         wgmma(further(rows, product * 32), further(columns, pair * 2 * BLOCK_BYTES + product * 32), product);
       wgmma_commit();
-      give_turn(warp_group);
-      const float2 low = of_rows * panel_scale(scales, pair * 2), high = of_rows * panel_scale(scales, pair * 2 + 1);
+      give_turn(share->warp_group);
+      const float2 low = of_rows * panel_scale(scales, panel), high = of_rows * panel_scale(scales, panel + 1);
       WGMMA_WAIT(0);
       ADD16("a", 0, low)
       ADD16("b", 4, low)
@@ -99,11 +127,12 @@ INLINE float4 two_numbers(const Totals* totals, const Gemm* gemm, const Epilogue
 
 // The way of a warp's sixteen rows to `out`, a piece at a time.
 INLINE void store_numbers(const Totals* totals, const Gemm* gemm, const Tile* tile, const OutRows* rows,
-                          __local uchar* piece) {
-  const int first_column = tile->first_panel * PANEL, of_lane = get_local_id(0) % 4 * 4;
+                          const Share* share, __local uchar* piece) {
+  const int first_column = share->first_column, of_lane = get_local_id(0) % 4 * 4;
   const Epilogue epilogue = expert_epilogue(gemm, tile->rows.expert);
 #pragma unroll
   for (int strip = 0; strip < OUT_PANELS * PANEL / 16; ++strip) {
+    if (strip == PAIR_COLUMNS / 16 && share->is_half_tile) break;
 #pragma unroll
     for (int first = 0; first < 4; first += 2) {
       const int column = strip * 16 + of_lane + first;
@@ -135,16 +164,31 @@ INLINE void store_code_rows(const __local uchar* piece, const OutRows* rows, __g
         store2(at + i, *(const __local ushort*)(from + i), stored && chunk * 16 + i < left);
   }
 }
+// Of a group of columns that is wider than a pair's: the largest magnitudes of both warp groups, which have the same
+// rows of a half tile. The strip-th warps meet. They take turns before they are here again, so nothing in local memory
+// is written before it was read.
+enum { FIRST_STRIP = 6 };
+INLINE void add_other_columns(int largest[2], const Share* share, __local int met[2][GROUP_ROWS]) {
+  const int lane = get_local_id(0) % 32, row = share->strip * 16 + lane / 4;
+#pragma unroll
+  for (int last = 0; last < 2; ++last)
+    if (lane % 4 == 0) met[share->warp_group][row + last * 8] = largest[last];
+  asm volatile("bar.sync %0, 64;" ::"r"(FIRST_STRIP + share->strip) : "memory");
+#pragma unroll
+  for (int last = 0; last < 2; ++last) largest[last] = max(largest[last], met[1 - share->warp_group][row + last * 8]);
+}
 // The way of a warp's sixteen rows to `q`: a lane finds the scales of its two rows with the three other lanes that have
 // them.
 INLINE void store_codes(const Totals* totals, const Gemm* gemm, const Tile* tile, const OutRows* rows,
-                        __local uchar* piece) {
+                        const Share* share, __local uchar* piece, __local int met[2][GROUP_ROWS]) {
   const grouped_gemm_args* const args = &gemm->args;
-  const int lane = get_local_id(0) % 32, width = out_width(args->n), first_column = tile->first_panel * PANEL;
+  const int lane = get_local_id(0) % 32, width = out_width(args->n), first_column = share->first_column;
+  const bool meets = GROUP > PAIR_COLUMNS && share->is_half_tile;
   const Epilogue epilogue = expert_epilogue(gemm, tile->rows.expert);
   const Rules rules = rules_of(args);
 #pragma unroll
   for (int group = 0; group < TILE_GROUPS; ++group) {
+    if (group > 0 && group == PAIR_COLUMNS / GROUP && share->is_half_tile) break;
     float4 numbers[GROUP / 16][2];
     int largest[2] = {0, 0};  // of row lane / 4, and of row lane / 4 + 8
 #pragma unroll
@@ -158,14 +202,19 @@ INLINE void store_codes(const Totals* totals, const Gemm* gemm, const Tile* tile
       largest[0] = max(largest[0], max(magnitudes.s0, magnitudes.s1));
       largest[1] = max(largest[1], max(magnitudes.s2, magnitudes.s3));
     }
+#pragma unroll
+    for (int last = 0; last < 2; ++last) {
+      largest[last] = max(largest[last], lane_across(largest[last], 1));
+      largest[last] = max(largest[last], lane_across(largest[last], 2));
+    }
+    if (meets) add_other_columns(largest, share, met);
     const int to_group = first_column / GROUP + group;
+    const bool has_scales = lane % 4 == 0 && to_group * GROUP < width && !(meets && share->warp_group == 1);
 #pragma unroll
     for (int last = 0; last < 2; ++last) {
       const int row = last * 8 + lane / 4;
-      int bits = max(largest[last], lane_across(largest[last], 1));
-      bits = max(bits, lane_across(bits, 2));
-      const RowScale by = row_scale_of_bits(bits, rules);
-      if (lane % 4 == 0 && rows->stored >> row & 1 && to_group * GROUP < width)
+      const RowScale by = row_scale_of_bits(largest[last], rules);
+      if (has_scales && rows->stored >> row & 1)
         gemm->q_scale[(rows->first + row) * args->q_scale_stride + to_group] = by.scale;
 #pragma unroll
       for (int i = 0; i < GROUP / 16; ++i) {
@@ -179,7 +228,7 @@ INLINE void store_codes(const Totals* totals, const Gemm* gemm, const Tile* tile
   }
   warp_barrier();
   store_code_rows(piece, rows, gemm->q + rows->first * args->q_stride + first_column, args->q_stride,
-                  width - first_column);
+                  min(width - first_column, share->columns));
   warp_barrier();
 }
 #endif
@@ -191,12 +240,16 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   __local uchar pieces[MULTIPLIERS / 32 * PIECE_BYTES] __attribute__((aligned(16)));  // one of a warp
   __local ulong barriers[2 * STAGES];
   __local StageScales scales[STAGES];
+  __local int numbers[2];
+#if QUANTIZES
+  __local int met[2][GROUP_ROWS];
+#endif
   const Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
   const int item = get_local_id(0);
   const uint full = shared_address(barriers), empty = full + STAGES * 8;
   start_barriers(full, empty);
   if (item < COPY_ITEMS) {
-    copy_tiles(&gemm, stages, full, empty, scales);
+    copy_tiles(&gemm, stages, full, empty, scales, numbers);
     return;
   }
 
@@ -213,18 +266,20 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
     const __local StageScales* const of_first = scales + ring.stage;
     const Tile tile = of_first->tile;
     if (tile.rows.count == 0) break;
-    const int first_row = warp_group * GROUP_ROWS + place.strip * 16;
+    const Share share = share_of(&tile, &place);
+    const int first_row = share.first_row + share.strip * 16;
     const OutRows rows = {
         tile.rows.first + first_row, {1, 1}, of_first->stored[first_row / 32] >> first_row % 32 & 0xffff};
     Totals totals;
 #pragma unroll
-    for (int i = 0; i < 2 * PAIR_TILES * 4; ++i) totals.of[i / (PAIR_TILES * 4)][i / 4 % PAIR_TILES][i % 4] = 0;
-    multiply_blocks(&totals, &ring, steps, &place, scales);
+    for (int i = 0; i < TILE_PAIRS * PAIR_TILES * 4; ++i)
+      totals.of[i / (PAIR_TILES * 4)][i / 4 % PAIR_TILES][i % 4] = 0;
+    multiply_blocks(&totals, &ring, steps, &place, &share, scales);
     if (rows.stored == 0) continue;
 #if QUANTIZES
-    store_codes(&totals, &gemm, &tile, &rows, piece);
+    store_codes(&totals, &gemm, &tile, &rows, &share, piece, met);
 #else
-    store_numbers(&totals, &gemm, &tile, &rows, piece);
+    store_numbers(&totals, &gemm, &tile, &rows, &share, piece);
 #endif
   }
   leave_stage(&place, &ring);

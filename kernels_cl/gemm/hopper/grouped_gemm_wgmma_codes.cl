@@ -106,7 +106,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   const uint full = shared_address(barriers), empty = full + STAGES * 8;
   start_barriers(full, empty);
   if (item < COPY_ITEMS) {
-    copy_tiles(&gemm, stages, full, empty, scales);
+    copy_tiles(&gemm, stages, full, empty, scales, 0);
     return;
   }
 
