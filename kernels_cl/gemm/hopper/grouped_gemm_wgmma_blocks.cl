@@ -196,9 +196,9 @@ INLINE void store_codes(const Totals* totals, const Gemm* gemm, const Tile* tile
       const int strip = group * GROUP / 16 + i / 2, first = i % 2 * 2;
       const int column = first_column + strip * 16 + lane % 4 * 4 + first;
       const float4 x = two_numbers(totals, gemm, &epilogue, rows, strip, first, column);
-      const int4 magnitudes =
-          first_column + strip * 16 < width ? as_int4(x) & 0x7fffffff : 0;  // whole panels: a strip is in or out
       numbers[i / 2][i % 2] = x;
+      if (first_column + strip * 16 >= width) continue;  // whole panels: a strip is in or out
+      const int4 magnitudes = as_int4(x) & 0x7fffffff;
       largest[0] = max(largest[0], max(magnitudes.s0, magnitudes.s1));
       largest[1] = max(largest[1], max(magnitudes.s2, magnitudes.s3));
     }
