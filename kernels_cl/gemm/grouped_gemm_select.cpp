@@ -60,10 +60,11 @@ const std::vector<Candidate>& candidates() {
           return one.name == kernel.variant.name;
         });
         require(of != defaults.end(), "tuning/gemm_variants.json: has no {}", kernel.variant.name);
-        all->push_back({&kernel, of->most_rows, of->tile_us, of->slices_us});
+        all->push_back({&kernel, of->most_rows, of->tile_us, of->slices_us, of->least_rows});
       }
-    std::stable_sort(all->begin(), all->end(),
-                     [](const Candidate& a, const Candidate& b) { return a.most_rows < b.most_rows; });
+    std::stable_sort(all->begin(), all->end(), [](const Candidate& a, const Candidate& b) {
+      return std::pair(a.least_rows == 0, a.most_rows) < std::pair(b.least_rows == 0, b.most_rows);
+    });
     return all;
   }();
   return *list;
@@ -201,8 +202,9 @@ Choice choose(const Args& args, const Config& config, const Device& device) {
     return tiles_of(kernel, args, whole ? all_of(args) : config.expected);
   };
   const std::vector<const Candidate*> fitting = suitable(args, device);
-  const auto enough = std::find_if(fitting.begin(), fitting.end(),
-                                   [&](const Candidate* one) { return of_expert <= most_rows_of(*one, args, device); });
+  const auto enough = std::find_if(fitting.begin(), fitting.end(), [&](const Candidate* one) {
+    return of_expert >= one->least_rows && of_expert <= most_rows_of(*one, args, device);
+  });
   const Candidate& wanted = **(enough != fitting.end() ? enough : fitting.begin());
   const std::int64_t units = caps.compute_units;
   if (wanted.kernel->extension == nullptr || caps.type != DeviceType::gpu || tiles(*wanted.kernel) >= units)

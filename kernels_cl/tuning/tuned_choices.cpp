@@ -99,7 +99,7 @@ const std::vector<VariantDefaults>& variant_defaults() {
     auto* variants = new std::vector<VariantDefaults>;
     for (const auto& [name, measured] : data.at("variants").items())
       variants->push_back({name, most_rows_from(measured.at("most_rows")), measured.value("tile_us", 0.0),
-                           measured.value("slices_us", 0.0)});
+                           measured.value("slices_us", 0.0), measured.value("least_rows", std::int64_t{0})});
     return variants;
   }();
   return *list;
