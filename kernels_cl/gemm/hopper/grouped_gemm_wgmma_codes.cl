@@ -70,7 +70,10 @@ INLINE float scale_of_row(const int by_row[LANE_ROWS], int t, int odd) {
 #endif
 
 #if QUANTIZES
-#define LEAVE(t, total_0, total_1, row_scale, there) KEEP_TWO_ROWS(t, total_0, total_1, row_scale)
+#define LEAVE(t, total_0, total_1, row_scale, there)                                       \
+  keep_two_rows(numbers, largest, t,                                                       \
+                activated(finish_sums(total_0, &columns, 0, row_scale, args.a_scale_bias), \
+                          finish_sums(total_1, &columns, 1, row_scale, args.a_scale_bias), activation));
 #else
 #define LEAVE(t, total_0, total_1, row_scale, there) \
   store_two_rows(&gemm, total_0, total_1, &columns, row_scale, there, tile.rows.first + (t)*8 + lane % 4 * 2, column);
@@ -99,7 +102,6 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   __local StageScales scales[SCALE_ARRIVALS ? STAGES : 1];
 #if QUANTIZES
   __local RowGroups row_groups;
-  const Rules rules = rules_of(&args);
 #endif
   const Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
   const int item = get_local_id(0), lane = item % 32;
@@ -146,7 +148,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
     float4 numbers[TILES_N];
     int largest[2 * TILES_N];
     FOR_BOTH_SUMS(STORE_TILES)
-    STORE_CODES
+    store_codes(numbers, largest, &row_groups, there_are, &tile, &gemm, warp, column);
 #else
     FOR_BOTH_SUMS(STORE_TILES)
 #endif
