@@ -22,14 +22,13 @@ enum { TILE_PAIRS = TILE_PANELS / 2, PAIR_TILES = 16, PAIR_STRIPS = 8 };
 
 enum { PAIR_COLUMNS = OUT_PANELS * PANEL / TILE_PAIRS };  // of `out`
 
-// What a warp has of a tile: the strip-th sixteen of its warp group's rows. Rows, pairs and columns of `out` are the
-// tile's, the warp group's first ones.
+// What a warp has of a tile. The first row, pair and column of `out` are its warp group's; of the rows the warp has the
+// strip-th sixteen.
 typedef struct {
   bool is_half_tile;
   int warp_group, strip, first_row, first_pair, first_column, columns;
 } Share;
-// Numbers that wgmma's operands are made of are known to be the same for a whole warp: ptxas keeps them in uniform
-// registers then.
+// All lanes have the same numbers. Where largest_of_lanes says so, ptxas keeps wgmma's operands in uniform registers.
 INLINE Share share_of(const Tile* tile, const WarpPlace* place) {
   const int warp_group = place->panel / 2;
   const bool is_half_tile = lanes_where(tile->rows.count > GROUP_ROWS) == 0;

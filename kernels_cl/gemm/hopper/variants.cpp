@@ -53,9 +53,10 @@ constexpr std::uint64_t codes_bytes(std::uint64_t rows) {
 }
 
 /// grouped_gemm_wgmma_blocks: stages of 128 bytes of each row and column, each with two barriers, scales of rows and
-/// panels and what is known of a tile, and a piece of 16 rows for each of eight warps.
+/// panels and what is known of a tile, a piece of 16 rows for each of eight warps, two numbers of tiles, and the
+/// largest magnitudes of both warp groups' 64 rows.
 constexpr std::uint64_t blocks_bytes(std::uint64_t rows) {
-  return 4 * ((rows + 4 * 64) * 128 + 2 * 8 + (rows + 4) * 4 + 64) + 8 * 16 * 128;
+  return 4 * ((rows + 4 * 64) * 128 + 2 * 8 + (rows + 4) * 4 + 64) + 8 * 16 * 128 + 2 * 4 + 2 * 64 * 4;
 }
 
 constexpr Kernel of_plain(Variant variant, std::int64_t rows) {
