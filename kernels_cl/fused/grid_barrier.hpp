@@ -6,7 +6,7 @@
 
 namespace moecl {
 
-static_assert(MEETINGS <= stamps_of_launch);
+static_assert(int{MEETINGS} <= int{LAUNCH_STAMPS});
 
 /// Of a launch that is to come. @param words  Shape: [work-groups that are awaited] i64
 inline grid_barrier_args next_grid_barrier(const TensorView& words, std::int32_t patience) {

@@ -7,13 +7,13 @@
 #include "kernels_cl/common/divisor.clh"
 #include "kernels_cl/fused/grid_barrier.clh"
 #include "kernels_cl/fused/route_tokens_args.h"
-#if ROUTES  // before the choice, from where on products and sums stay apart
-#include "kernels_cl/fused/router.clh"
-#endif
 #include "kernels_cl/routing/choose_experts.clh"
 #include "kernels_cl/routing/sort_slots.clh"
 #if QUANTIZES
 #include "kernels_cl/fused/row_codes.clh"
+#endif
+#if ROUTES
+#include "kernels_cl/fused/router.clh"
 #endif
 
 // x, q, scale: of -DQUANTIZES=1. What belongs to the router: of -DROUTES=1.

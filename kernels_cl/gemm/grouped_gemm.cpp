@@ -188,8 +188,6 @@ Form form_of(const Args& args) {
           args.quantization.x.present()};
 }
 
-static_assert(LAUNCH_STAMPS == stamps_of_launch);
-
 /// The sums that slices of K hand over, and their stamps.
 struct SliceSums {
   TensorView parts, stamps;

@@ -1,8 +1,6 @@
 #pragma once
 #include "kernels_cl/common/kernel_args.h"
 
-enum { LAUNCH_STAMPS = 16 };  // of a launch: its own numbers from `stamp` on
-
 // Of all kernels of the grouped GEMM. Slots and what columns have start at the segment's first expert, and so do
 // weights and their scales where there are no slots; row_ends start at expert 0. `q_..` and the magnitudes are of rows
 // that become codes, `parts` and `stamps` of slices of K.
@@ -16,7 +14,7 @@ typedef struct {
   long weight_scale_stride, weight_scale_column_stride, bias_stride, bias_column_stride, out_stride;
   long q_stride, q_scale_stride;
   long rows_per_expert;
-  long stamp;  // of this launch
+  long stamp;  // the first of this launch
   int a_rows, rows, n, k, groups, index_divisor, first_expert, experts;
   int weight_scale_dtype, bias_dtype, a_scale_bias;
   int patience;  // looks at a stamp until its slice is late

@@ -65,7 +65,7 @@ struct Candidate {
   std::int64_t most_rows;  ///< of an expert, that it is good for where no table of the device says otherwise
   double tile_us;    ///< of a tile that a compute unit has alone, K = 7168: compares variants of the same operands
   double slices_us;  ///< that slices of K take beside their part of it
-  std::int64_t least_rows;  ///< from so many on it is taken before those for fewer; 0: it waits for its turn
+  std::int64_t least_rows;  ///< from so many on it goes before those for fewer rows; 0: those go first
 };
 /// All, those with least_rows first, then those for fewer rows. `select` takes the first that fits: of those of
 /// extensions, then of T0.

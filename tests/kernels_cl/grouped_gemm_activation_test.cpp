@@ -207,8 +207,9 @@ class CodesOfProductTest : public OnEveryDevice {
   int check(const QuantizedCase& kind, std::int64_t width, const std::vector<std::int64_t>& groups, bool gathered,
             const std::vector<std::int64_t>& rows_of_expert) const {
     const std::int64_t k = kind.layout == PanelLayout::k_major ? groups_of_k * 128 : 272;
-    const GroupedGemmCase shape{rows_of_expert, 2 * width, k};
-    GroupedProduct product = make_product(shape, 3);
+    GroupedGemmCase shape{rows_of_expert, 2 * width, k};
+    shape.bias = gathered;
+    const GroupedProduct product = make_product(shape, 3);
     const DType a = *storage_dtype(kind.type);
     const QuantizedOnDevice weights(device().stream, kind, product.experts(), shape.n, k, 5);
     const QuantizedRows rows(device().stream, a, DType::f32, 128, product.rows, k, 7);

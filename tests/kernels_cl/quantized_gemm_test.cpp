@@ -225,14 +225,17 @@ TEST_P(QuantizedGemmTest, MultipliesKMajorPanels) {
 }
 
 TEST_P(QuantizedGemmTest, CountsTilesAnewInEveryLaunch) {
+  const DeviceCaps& caps = device().caps();
+  if (!caps.nv_sm90a) return;  // nobody counts tiles
   const std::string variant = "nv_sm90a_blocks_128";
   constexpr int counters = 256;  // that launches take in turn
-  GroupedGemmCase shape{{3, 130, 65}, 576, 128, DType::f32, DType::f32, DType::f32, 0, 0, 2};
+  // Four tiles of rows by 256 columns: more tiles than compute units.
+  const std::int64_t n = 256 * (caps.compute_units / 4 + 1);
+  GroupedGemmCase shape{{3, 130, 65}, n, 128, DType::f32, DType::f32, DType::f32, 0, 0, 2};
   shape.extra_roundings = 3, shape.f8_steps = true;
   GroupedProduct product = make_product(shape, 3);
   QuantizedCase kind{CodeType::f8_e4m3, DType::f32, 128, 0, false, 128};
   kind.layout = PanelLayout::k_major;
-  if (!device().caps().nv_sm90a) return;  // nobody counts tiles
   const QuantizedOnDevice weights(device().stream, kind, product.experts(), shape.n, shape.k, 5);
   const QuantizedRows rows(device().stream, DType::f8_e4m3, DType::f32, 128,
                            static_cast<std::int64_t>(product.a.size()) / shape.k, shape.k, 7);

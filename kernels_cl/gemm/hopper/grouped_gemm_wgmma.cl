@@ -6,7 +6,7 @@
 // stored. Sums run over k in ascending order, 16 at a time. -DSLICED=1: a work-group has a slice of K of one tile.
 // Source: PTX ISA 8.0, wgmma.mma_async and its register fragments.
 enum { TILE_PANELS = 4, COPY_ITEMS = 128, ITEMS = 384, BOX_ROWS = 16 };
-enum { COPY_REGISTERS = 72, MULTIPLY_REGISTERS = 216, EQUAL_HEIGHTS = 1, STEP_LINES = 1 };
+enum { COPY_REGISTERS = 72, MULTIPLY_REGISTERS = 216, EQUAL_HEIGHTS = 1, HALF_TILES = 0, STEP_LINES = 1 };
 #include "kernels_cl/gemm/hopper/hopper.clh"
 #include "kernels_cl/gemm/hopper/wgmma_sums.clh"
 #include "kernels_cl/gemm/hopper/column_store.clh"

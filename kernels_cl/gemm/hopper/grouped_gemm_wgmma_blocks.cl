@@ -10,10 +10,9 @@
 // longer than both operands do.
 // Source: PTX ISA 8.0, wgmma.mma_async of 8-bit floats and its register fragments.
 enum { TILE_PANELS = 4, COPY_ITEMS = 128, ITEMS = 384, BOX_ROWS = 64, EQUAL_HEIGHTS = 0, STEP_LINES = 1 };
-enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, GROUP_ROWS = 64 };
+enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, HALF_TILES = 1, GROUP_ROWS = TILE_ROWS / 2 };
 enum { TILE_PAIRS = TILE_PANELS / 2, PAIR_TILES = 16, PAIR_STRIPS = 8 };
 #define PANEL_SCALES
-#define HALF_TILES 1
 #include "kernels_cl/gemm/nvidia/row_store.clh"
 #include "kernels_cl/gemm/hopper/hopper.clh"
 #if QUANTIZES
@@ -147,32 +146,33 @@ INLINE void store_numbers(const Totals* totals, const Gemm* gemm, const Tile* ti
 }
 
 #if QUANTIZES
-// A warp's rows of codes from a piece, 128 of each, to `q`, so many of them `left` in a row.
+// A warp's rows of codes from a piece to `q`, of each the first `count`, 128 at most.
 INLINE void store_code_rows(const __local uchar* piece, const OutRows* rows, __global uchar* to, long stride,
-                            int left) {
+                            int count) {
   const int lane = get_local_id(0) % 32, chunk = lane % 8;
-  const bool aligned = ((ulong)to | stride | left) % 16 == 0;
+  const bool aligned = ((ulong)to | stride | count) % 16 == 0;
   for (int row = lane / 8; row < 16; row += 4) {
     const __local uchar* const from = piece + row * LINE + (chunk ^ row % 8) * 16;
     const bool stored = rows->stored >> row & 1;
     __global uchar* const at = to + row * stride + chunk * 16;
     if (aligned)
-      store16(at, *(const __local uint4*)from, stored && chunk * 16 < left);
+      store16(at, *(const __local uint4*)from, stored && chunk * 16 < count);
     else
       for (int i = 0; i < 16; i += 2)
-        store2(at + i, *(const __local ushort*)(from + i), stored && chunk * 16 + i < left);
+        store2(at + i, *(const __local ushort*)(from + i), stored && chunk * 16 + i < count);
   }
 }
 // Of a group of columns that is wider than a pair's: the largest magnitudes of both warp groups, which have the same
-// rows of a half tile. The strip-th warps meet. They take turns before they are here again, so nothing in local memory
-// is written before it was read.
+// rows of a half tile. The strip-th warps meet.
 enum { FIRST_STRIP = 6 };
+INLINE void strip_barrier(int strip) { asm volatile("bar.sync %0, 64;" ::"r"(FIRST_STRIP + strip) : "memory"); }
 INLINE void add_other_columns(int largest[2], const Share* share, __local int met[2][GROUP_ROWS]) {
   const int lane = get_local_id(0) % 32, row = share->strip * 16 + lane / 4;
+  strip_barrier(share->strip);  // those of the tile before have been read
 #pragma unroll
   for (int last = 0; last < 2; ++last)
     if (lane % 4 == 0) met[share->warp_group][row + last * 8] = largest[last];
-  asm volatile("bar.sync %0, 64;" ::"r"(FIRST_STRIP + share->strip) : "memory");
+  strip_barrier(share->strip);
 #pragma unroll
   for (int last = 0; last < 2; ++last) largest[last] = max(largest[last], met[1 - share->warp_group][row + last * 8]);
 }
@@ -181,22 +181,23 @@ INLINE void add_other_columns(int largest[2], const Share* share, __local int me
 INLINE void store_codes(const Totals* totals, const Gemm* gemm, const Tile* tile, const OutRows* rows,
                         const Share* share, __local uchar* piece, __local int met[2][GROUP_ROWS]) {
   const grouped_gemm_args* const args = &gemm->args;
-  const int lane = get_local_id(0) % 32, width = out_width(args->n), first_column = share->first_column;
+  const int lane = get_local_id(0) % 32, first_column = share->first_column,
+            columns = min(out_width(args->n) - first_column, share->columns);  // whole panels
   const bool meets = GROUP > PAIR_COLUMNS && share->is_half_tile;
   const Epilogue epilogue = expert_epilogue(gemm, tile->rows.expert);
   const Rules rules = rules_of(args);
 #pragma unroll
   for (int group = 0; group < TILE_GROUPS; ++group) {
-    if (group > 0 && group == PAIR_COLUMNS / GROUP && share->is_half_tile) break;
+    if (!meets && group * GROUP >= columns) break;
     float4 numbers[GROUP / 16][2];
     int largest[2] = {0, 0};  // of row lane / 4, and of row lane / 4 + 8
 #pragma unroll
     for (int i = 0; i < GROUP / 16 * 2; ++i) {
       const int strip = group * GROUP / 16 + i / 2, first = i % 2 * 2;
-      const int column = first_column + strip * 16 + lane % 4 * 4 + first;
-      const float4 x = two_numbers(totals, gemm, &epilogue, rows, strip, first, column);
+      const float4 x =
+          two_numbers(totals, gemm, &epilogue, rows, strip, first, first_column + strip * 16 + lane % 4 * 4 + first);
       numbers[i / 2][i % 2] = x;
-      if (first_column + strip * 16 >= width) continue;  // whole panels: a strip is in or out
+      if (strip * 16 >= columns) continue;
       const int4 magnitudes = as_int4(x) & 0x7fffffff;
       largest[0] = max(largest[0], max(magnitudes.s0, magnitudes.s1));
       largest[1] = max(largest[1], max(magnitudes.s2, magnitudes.s3));
@@ -207,14 +208,13 @@ INLINE void store_codes(const Totals* totals, const Gemm* gemm, const Tile* tile
       largest[last] = max(largest[last], lane_across(largest[last], 2));
     }
     if (meets) add_other_columns(largest, share, met);
-    const int to_group = first_column / GROUP + group;
-    const bool has_scales = lane % 4 == 0 && to_group * GROUP < width && !(meets && share->warp_group == 1);
+    const bool has_scales = lane % 4 == 0 && !(meets && share->warp_group == 1);
 #pragma unroll
     for (int last = 0; last < 2; ++last) {
       const int row = last * 8 + lane / 4;
       const RowScale by = row_scale_of_bits(largest[last], rules);
       if (has_scales && rows->stored >> row & 1)
-        gemm->q_scale[(rows->first + row) * args->q_scale_stride + to_group] = by.scale;
+        gemm->q_scale[(rows->first + row) * args->q_scale_stride + first_column / GROUP + group] = by.scale;
 #pragma unroll
       for (int i = 0; i < GROUP / 16; ++i) {
         const float4 low = numbers[i][0], high = numbers[i][1];
@@ -226,8 +226,7 @@ INLINE void store_codes(const Totals* totals, const Gemm* gemm, const Tile* tile
     }
   }
   warp_barrier();
-  store_code_rows(piece, rows, gemm->q + rows->first * args->q_stride + first_column, args->q_stride,
-                  min(width - first_column, share->columns));
+  store_code_rows(piece, rows, gemm->q + rows->first * args->q_stride + first_column, args->q_stride, columns);
   warp_barrier();
 }
 #endif

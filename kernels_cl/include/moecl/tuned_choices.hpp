@@ -43,7 +43,7 @@ struct VariantDefaults {
   std::int64_t most_rows;   ///< rows of an expert up to which it is taken
   double tile_us;           ///< of a tile that a compute unit has alone, K = 7168; 0: not measured
   double slices_us;         ///< that slices of K take beside their part of it, of variants that cut it
-  std::int64_t least_rows;  ///< from so many on it is taken before those for fewer; 0: it waits for its turn
+  std::int64_t least_rows;  ///< from so many on it goes before those for fewer rows; 0: those go first
 };
 /// Those of every variant.
 const std::vector<VariantDefaults>& variant_defaults();
