@@ -208,8 +208,10 @@ Choice choose(const Args& args, const Config& config, const Device& device) {
   const Candidate& wanted = **(enough != fitting.end() ? enough : fitting.begin());
   const std::int64_t units = caps.compute_units;
   if (wanted.kernel->extension == nullptr || caps.type != DeviceType::gpu || tiles(*wanted.kernel) >= units)
-    return {wanted.kernel,
-            fmt::format("for {} of an expert, it has {}", rows_text(most_rows_of(wanted, args, device)), of_expert)};
+    return {wanted.kernel, wanted.least_rows > 0
+                               ? fmt::format("from {} rows of an expert on, it has {}", wanted.least_rows, of_expert)
+                               : fmt::format("for {} of an expert, it has {}",
+                                             rows_text(most_rows_of(wanted, args, device)), of_expert)};
   // Its tiles leave compute units idle: others may be done sooner.
   constexpr double tile_time_k = 7168;
   const auto time = [&](const Candidate* one) {

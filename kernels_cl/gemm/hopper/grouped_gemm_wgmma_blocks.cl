@@ -1,7 +1,7 @@
 // Grouped GEMM of f8_e4m3 on Hopper's tensor cores by wgmma where rows of `a` and panels of columns have scales
 // for groups of BLOCK_K k, persistent like grouped_gemm_wgmma: tiles of TILE_ROWS rows by four panels. Rows are the
 // left operand: a multiplying warp group has 64 of them, and multiplies them by one pair of panels, then by the other.
-// Of a half tile, which has no more than 64 rows, each warp group has all rows and one pair: it takes half as long.
+// Of a half tile, which has no more than 64 rows, each warp group has all rows and one pair.
 // Both operands come from local memory. The warp groups begin products in turn, so that one adds its sums up while the
 // other's products run; else they would do both at the same time.
 //
