@@ -258,7 +258,9 @@ class KnownBuffers {
   std::mutex mapping_;
   mutable std::mutex mutex_;  ///< of ranges_ alone
   std::map<cl_mem, Range> ranges_;
-} known_buffers;
+};
+/// Never destroyed: while the process ends, the driver's threads may still be at the last reference to a buffer.
+KnownBuffers& known_buffers = *new KnownBuffers;
 
 void wait_for_queue(cl_command_queue queue, cl_uint waits, const cl_event* wait_list) {
   cl_event before;
