@@ -1,4 +1,4 @@
-// Rows of copy and constant experts. One work-item a row on a CPU (LANES = 1), 64 on a GPU.
+// Computes the rows of copy and constant experts. LANES work-items per row: 1 on a CPU, 64 on a GPU.
 #include "kernels_cl/ascend/const_experts_args.h"
 #include "kernels_cl/common/columns.clh"
 #include "kernels_cl/common/divisor.clh"
@@ -6,7 +6,7 @@
 
 #pragma OPENCL FP_CONTRACT OFF
 
-// An expert's alpha: one for all columns, or with `wide` one for each.
+// An expert's alpha: one for all columns, or with `wide` one per column.
 inline float16 alpha_step(const __global STORAGE(X_DTYPE)* alpha, int wide, int expert, int first, int hidden) {
   return wide ? OF(load_step, X_DTYPE)(alpha + (long)expert * hidden, first, hidden)
               : (float16)(OF(load, X_DTYPE)(alpha, expert));

@@ -1,8 +1,8 @@
-// Routes of tokens: one work-item a token.
+// Finds where each token goes: the owners of its experts. One work-item per token.
 #include "kernels_cl/ascend/expert_routes_args.h"
 #include "kernels_cl/common/fault.clh"
 
-// How many bytes of a mask are true.
+// The number of true bytes of a mask.
 inline int count_true(const __global uchar* mask, int n) {
   int sum = 0, i = 0;
   for (; i + 8 <= n; i += 8) {
@@ -43,7 +43,7 @@ __kernel void expert_routes_t0(const __global int* expert_ids, const __global uc
     const __global uchar* pairs = args.pair_mask ? mask + (long)token * args.top_k : 0;
     bool taken = token_active && (!pairs || pairs[k] != 0);
     some |= taken;
-    const int special = id - args.experts - args.zero_experts;  // of copy and constant args.experts, from 0
+    const int special = id - args.experts - args.zero_experts;  // counts copy, then constant experts, from 0
     if (taken && (id < 0 || special >= args.copy_experts + args.const_experts)) {
       set_fault(fault, EXPERT_ID_OUT_OF_RANGE, token * args.top_k + k, id);
       taken = false;

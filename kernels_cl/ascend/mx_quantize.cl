@@ -1,6 +1,6 @@
-// Blocks of 32 numbers along an axis become codes with one power of two as their scale. x is [N, length, inner] and
-// blocks run along `length`. A group takes 64 neighbouring blocks: one work-item all of them on a CPU (LANES = 1), one
-// each on a GPU.
+// Quantizes blocks of 32 numbers along an axis, with a power of two as the scale of each block. x is
+// [N, length, inner]; blocks run along `length`. A work-group takes 64 neighbouring blocks. On a CPU (LANES = 1) its
+// work-item takes all of them, on a GPU each work-item takes one.
 #include "kernels_cl/ascend/mx_quantize_args.h"
 #include "kernels_cl/common/dtype.clh"
 #include "kernels_cl/quantize/minifloat.clh"
@@ -15,7 +15,7 @@ typedef struct {
   int scale_rule, rounding, least_scale, least_amax_bits;
 } Quantizer;
 
-// `count` numbers `stride` apart, and zeros.
+// Loads `count` numbers, `stride` apart, and zeros up to a whole block.
 inline Block load_block(const __global STORAGE(X_DTYPE)* x, long stride, int count) {
   Block block;
 #if LANES == 1
@@ -63,7 +63,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void mx_quantize(con
                        as_int(args.least_amax)};
   const int length = args.length, packed = args.bits == 4, blocks = (length - 1) / MX_BLOCK + 1;
   const long inner = args.inner;
-  // Two codes to a byte: neighbours of the last axis, which along the blocks are in one block and else in two.
+  // A byte holds two codes, neighbours on the last axis. They are of one block if that axis is `length`, else of two.
   const int columns = packed && inner > 1 ? 2 : 1;
   const long units = blocks * (inner / columns), groups = (units - 1) / MX_GROUP_BLOCKS + 1;
   const long row = get_group_id(0) / groups, first = get_group_id(0) % groups * MX_GROUP_BLOCKS;

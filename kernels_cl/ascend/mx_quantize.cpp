@@ -27,7 +27,7 @@ static_assert(DOWNWARD == static_cast<int>(Rounding::downward));
 bool packed(const Args& args) { return args.format.bits() == 4; }
 std::int64_t rows_of(const Args& args) { return args.index.present() ? args.index.shape[0] : args.x.shape[0]; }
 
-/// A u8 tensor of that shape whose rows may be apart.
+/// Whether `view` is u8 of this shape, with any stride between rows.
 bool is_bytes(const TensorView& view, std::initializer_list<std::int64_t> shape) {
   if (view.dtype != DType::u8 || view.rank != static_cast<int>(shape.size())) return false;
   if (!std::equal(shape.begin(), shape.end(), view.shape.begin())) return false;

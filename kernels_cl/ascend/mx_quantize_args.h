@@ -2,7 +2,7 @@
 #include "kernels_cl/common/kernel_args.h"
 #include "kernels_cl/common/shared_codes.h"
 
-enum { MX_BLOCK = 32, MX_GROUP_BLOCKS = 64 };  // numbers of a block, blocks of a work-group
+enum { MX_BLOCK = 32, MX_GROUP_BLOCKS = 64 };  // numbers per block, blocks per work-group
 
 typedef struct {
   long x_first, index_first, row_ends_first, y_first, scale_first;

@@ -9,7 +9,7 @@
 namespace moecl::scatter_add {
 namespace {
 
-/// Rows that are left out get the key T, past all tokens.
+/// Bits of a sort key. Rows that are left out get the key T, past all tokens.
 std::int32_t key_bits(std::int64_t tokens) {
   std::int32_t bits = 1;
   while (bits < 31 && (tokens >> bits) != 0) ++bits;
@@ -23,7 +23,7 @@ struct Steps {
   combine::Args combine;
 };
 
-/// Scratch: keys and sorted_slots [R], ends [T], then the sort's.
+/// Scratch: keys [R], sorted_slots [R], ends [T], then the scratch of the sort.
 Steps steps(const Args& args) {
   const std::int64_t rows = args.rows.shape[0], tokens = args.out.shape[0];
   std::uint64_t used = 0;

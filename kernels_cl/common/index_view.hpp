@@ -1,5 +1,5 @@
 #pragma once
-// Checks of int32 vectors, and the launch of a work-item for each index, that the routing operators make the same way.
+// Checks of int32 vectors, and the launch of one work-item per index, for all routing operators.
 #include <moecl/tensor_view.hpp>
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ inline std::string reject_optional_indices(const char* what, const TensorView& v
   return view.present() ? reject_indices(what, view, count) : std::string();
 }
 
-/// The first that is not empty.
+/// The first reason that is not empty; empty when all are.
 inline std::string first_of(std::initializer_list<std::string> reasons) {
   for (const std::string& reason : reasons)
     if (!reason.empty()) return reason;
@@ -36,11 +36,11 @@ inline std::string first_of(std::initializer_list<std::string> reasons) {
 inline std::int32_t int_of(std::int64_t count) { return static_cast<std::int32_t>(count); }
 
 inline constexpr std::size_t index_group_size = 64;
-/// The most work-items that a kernel can count in an int, the spare ones of the last group among them.
+/// The most indices for which a kernel can count the work-items in an int, with the spare ones of the last work-group.
 inline constexpr std::int64_t most_indices = std::numeric_limits<std::int32_t>::max() - std::int64_t{index_group_size};
 
-/// Launches kernel `<source>_<variant>` with one work-item for each of the `count` elements that the last operand, the
-/// kernel's struct, says there are.
+/// Launches kernel `<source>_<variant>` with one work-item per element. The last operand is the kernel's struct of
+/// arguments, whose member `count` is the number of elements.
 void launch_indices(StreamView stream, const ProgramSource& source, const char* kernel, const Submit& submit,
                     const TensorView& shaped_as, std::uint64_t bytes, const auto&... operands) {
   const auto& args = std::get<sizeof...(operands) - 1>(std::tie(operands...));

@@ -1,4 +1,4 @@
 #pragma once
-// Read by C++ and OpenCL C alike.
+// The number of stamps of a launch, for C++ and OpenCL C.
 
-enum { LAUNCH_STAMPS = 16 };  // numbers of a launch that no other launch has, see stamps.hpp
+enum { LAUNCH_STAMPS = 16 };  // stamps of a launch, which no other launch has; see stamps.hpp

@@ -1,5 +1,5 @@
 #pragma once
-// What operators do about programs that do not build on a device.
+// How operators react to a program that does not build on a device.
 #include <moecl/context.hpp>
 #include <moecl/error.hpp>
 #include <moecl/stream.hpp>
@@ -8,7 +8,7 @@
 
 namespace moecl {
 
-/// Runs `enqueue`; where its program does not build, `variant` has failed on the device from then on.
+/// Runs `enqueue`. If its program does not build, the device counts `variant` as failed from then on.
 /// Errors: as `enqueue`
 template <class Enqueue>
 void note_failure(StreamView stream, const std::string& variant, Enqueue enqueue) {
@@ -23,7 +23,7 @@ void note_failure(StreamView stream, const std::string& variant, Enqueue enqueue
   }
 }
 
-/// Runs `enqueue`, and again for each variant that fails meanwhile, since it then chooses another one.
+/// Runs `enqueue`, and repeats it whenever a variant fails meanwhile, since `enqueue` then chooses another variant.
 template <class Enqueue>
 auto with_next_variant(StreamView stream, Enqueue enqueue) {
   const FailedVariants& failed = *stream.device->failed_variants;

@@ -1,5 +1,5 @@
 #pragma once
-// The launch of a kernel by its plan, and the plan of an operator that is enqueued without one.
+// The launch of a kernel by its plan, and the plan for an operator that is enqueued without a plan.
 #include <moecl/context.hpp>
 #include <moecl/launch_plan.hpp>
 
@@ -8,7 +8,7 @@
 
 namespace moecl {
 
-/// One kernel of `source`, of which nothing is decided, formatted or allocated any more.
+/// Launches one kernel of `source` by its plan. Nothing is left to decide, format or allocate.
 inline void launch_planned(StreamView stream, const ProgramSource& source, const char* kernel, const LaunchPlan& plan,
                            const Submit& submit, const auto&... operands) {
   launch(stream, {&source, plan.options, kernel}, {plan.global, plan.local}, submit,
@@ -17,7 +17,7 @@ inline void launch_planned(StreamView stream, const ProgramSource& source, const
          operands...);
 }
 
-/// As `plan` made it for the first arguments of that form in the context. Errors: as `plan`
+/// The result of `plan` for the first arguments of that form in the context, kept from then on. Errors: as `plan`
 /// @param form  every operand and number that `plan` reads
 template <class Plan, class... Form>
 auto kept_plan(StreamView stream, const ProgramSource& source, const Plan& plan, const Form&... form) {

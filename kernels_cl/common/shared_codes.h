@@ -1,7 +1,7 @@
 #pragma once
-// Codes that hosts and kernels tell each other, for C++ and OpenCL C.
+// Codes that host and kernels exchange, for C++ and OpenCL C.
 
-// Of a fault word. fault.hpp says what each means, fault.cpp that they are FaultCode's.
+// Codes of a fault word. fault.hpp says what each code means; fault.cpp asserts that they equal those of FaultCode.
 enum {
   EXPERT_ID_OUT_OF_RANGE = 1,
   EXPERT_OVER_CAPACITY,
@@ -28,6 +28,6 @@ enum {
   ANY_I64  // f32 in the low half, as the Ascend operators pack scales
 };
 
-// How numbers become codes of a minifloat, and how the largest magnitude of a block becomes its scale: minifloat.clh.
+// How numbers are rounded to codes of a minifloat, and how a block's scale follows from its amax: see minifloat.clh.
 enum { HALVES_TO_EVEN, HALVES_AWAY, DOWNWARD };
 enum { FLOOR_AMAX, CEIL_RATIO, EVEN_AMAX, NEAREST_AMAX, CEIL_AMAX };

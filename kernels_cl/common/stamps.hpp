@@ -1,5 +1,5 @@
 #pragma once
-// Numbers for stamps.clh.
+// The stamps for stamps.clh.
 #include <atomic>
 #include <cstdint>
 #include <random>
@@ -8,7 +8,7 @@
 
 namespace moecl {
 
-/// The first of a launch's LAUNCH_STAMPS, that no word in memory has, of this process or of others.
+/// The first of a launch's LAUNCH_STAMPS successive stamps. No word in memory holds one, of this process or of others.
 inline std::uint64_t next_stamps() {
   static std::atomic<std::uint64_t> next = [] {
     std::random_device random;

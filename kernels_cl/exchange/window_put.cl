@@ -1,4 +1,4 @@
-// Rows straight into the windows of other ranks, by address, and the signals that say they are there.
+// Stores rows directly into the windows of other ranks, by address, and signals that the rows are there.
 #include "kernels_cl/common/divisor.clh"
 #include "kernels_cl/exchange/peer.clh"
 #include "kernels_cl/exchange/return_rows.clh"
@@ -8,20 +8,20 @@
 
 inline __global uchar* window_of(const __global long* addresses, int rank) { return (__global uchar*)addresses[rank]; }
 
-// Takes the lowest rank out of a set of them.
+// Removes the lowest rank from a bit set of ranks and returns it.
 inline int take_rank(ulong* set) {
   const int rank = popcount((*set & -*set) - 1);
   *set &= *set - 1;
   return rank;
 }
 
-// All work-items of a group copy `bytes` to the same place of several windows; `unit` of them at once, which divides
-// them and all addresses.
+// All work-items of a work-group copy `bytes` bytes to the same place of several windows, `unit` bytes per access.
+// `unit` divides `bytes` and all addresses.
 inline void copy_to_ranks(const __global long* addresses, ulong to_ranks, ulong at, const __global uchar* from,
                           int bytes, int unit) {
   const int lane = get_local_id(0);
   if (unit == 16) {
-    // Four loads under way before the first store.
+    // Issues four loads before the first store.
     const int count = bytes / 16;
     const __global uint4* const source = (const __global uint4*)from;
     for (int i = lane; i < count; i += 4 * LANES) {
@@ -51,7 +51,7 @@ inline void copy_to_ranks(const __global long* addresses, ulong to_ranks, ulong 
   }
 }
 
-// Part `part` of a row, and with the first of them its scales, to the same place of several windows.
+// Copies part `part` of a row to the same place of several windows. Part 0 also copies the row's scales.
 inline void copy_row(const __global long* addresses, ulong to_ranks, ulong place, ulong row, int part,
                      const __global uchar* codes, const __global uchar* scale, const window_put_args* put) {
   const int units = put->row_bytes / put->row_unit, each = (units + put->parts - 1) / put->parts;
@@ -63,14 +63,15 @@ inline void copy_row(const __global long* addresses, ulong to_ranks, ulong place
                   put->scale_bytes, put->scale_unit);
 }
 
-// Steps wrap around; a rank is at most one ahead.
+// Whether a rank has signalled `step`. Signals wrap around, and a rank is at most one step ahead.
 inline bool has_come(const __global int* signal, int step) {
   return (int)((uint)load_signal(signal) - (uint)step * STEP_SIGNAL) >= 0;
 }
 
-// Every group says to all ranks that what it put is there; all of them together add STEP_SIGNAL to a signal, however
-// many they are. The last one, which begins when all others have, waits for what the ranks put, where it may: a signal
-// is looked at `patience` times, and once when a rank was late before, since the window is lost then.
+// Every work-group signals to all ranks that its rows are there. All groups together add STEP_SIGNAL to each signal,
+// however many they are. Unless `patience` is 0, the last group, which begins when all others have begun, then waits
+// for the signals of the other ranks. It polls a signal at most `patience` times, or once if a rank was late before,
+// since the window is lost then.
 inline void end_step(const __global long* addresses, __global int* late, __global int* fault,
                      const window_put_args* put) {
   const int group = get_group_id(0), groups = get_num_groups(0), lane = get_local_id(0);
@@ -92,8 +93,8 @@ inline void end_step(const __global long* addresses, __global int* late, __globa
   }
 }
 
-// Each token goes to every rank that has an expert of it, once, into this rank's slab there; ids and weights go to
-// everybody, with -1 for tokens that this rank has not.
+// Copies each token once to every rank that owns one of its experts, into this rank's slab there. Ids and weights go to
+// all ranks; ids are -1 at places of the slab without a token.
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_dispatch(
     const __global int* ids, const __global float* weights, const __global uchar* codes, const __global uchar* scale,
     __global int* return_rows, const __global long* addresses, __global int* late, __global int* fault,
@@ -139,8 +140,8 @@ inline bool any_row(const __global int* slot_rows, int top_k) {
   return false;
 }
 
-// Rows of the received slots go back to the rank of their slab, into this rank's slab there; or one row of
-// each received token that has any here.
+// Copies the rows of received slots back to the rank of their slab, into this rank's slab there. With of_tokens: copies
+// one row of each received token that has any row here.
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_combine(
     const __global int* slot_rows, const __global uchar* codes, const __global uchar* scale,
     const __global long* addresses, __global int* late, __global int* fault, const window_put_combine_args given) {
@@ -154,7 +155,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_comb
   scale += args.scale_first;
   late = fault_word(late, args.put.late_first);
   fault = fault_word(fault, args.put.fault_first);
-  // Neighbours go to different ranks, so that all links are busy.
+  // Neighbouring work-groups write to different ranks, so that all links are busy.
   for (int i = group; i < ranks * slots * parts; i += groups) {
     const int to = (rank + 1 + i) % ranks, part = i / ranks % parts, slot = i / ranks / parts;
     const int at = to * slots + slot;
@@ -164,8 +165,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_comb
   end_step(addresses, late, fault, &args.put);
 }
 
-// target[i] = sum over k of weights[k] * rows[slot_rows[k]][i], k ascending, for vectors `first` to `end` of `width`;
-// absent weights are 1.
+// target[i] = sum over k of weights[k] * rows[slot_rows[k]][i], k ascending, for vectors [first, end) of a row of
+// `width` vectors; absent weights are 1.
 #define PUT_SUM_OF(type)                                                                                        \
   inline void put_sum_##type(const __global int* slot_rows, const __global float* weights, int top_k,           \
                              const __global type* rows, int width, int first, int end, __global type* target) { \
@@ -179,7 +180,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_comb
 PUT_SUM_OF(float)
 PUT_SUM_OF(float4)
 
-// Weighted sums of the received tokens' rows likewise, of those that have any.
+// Likewise stores the weighted sum of the rows of each received token that has any row here.
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void window_put_sum(
     const __global int* slot_rows, const __global float* weights, const __global float* rows,
     const __global long* addresses, __global int* late, __global int* fault, const window_put_sum_args given) {

@@ -17,7 +17,7 @@ namespace {
 
 static_assert(step_signal == STEP_SIGNAL);
 
-/// A row is divided so that few of them occupy all compute units, into no less than this.
+/// A row is divided into parts, so that few rows occupy all compute units. Limits: bytes of a part, parts of a row.
 constexpr std::int64_t least_part_bytes = 4096, most_parts = 8;
 
 std::string reject_rows(const char* what, const TensorView& view, std::int64_t rows) {
@@ -52,10 +52,10 @@ std::int64_t row_bytes(const TensorView& view) {
   return view.present() ? (view.rank == 2 ? view.shape[1] : 1) * static_cast<std::int64_t>(size_bytes(view.dtype)) : 0;
 }
 
-/// The widest copy that all places of such rows are aligned to.
+/// The widest access, in bytes, that is aligned in all rows. @param odd  bitwise or of row size and byte offsets
 std::int32_t unit_of(std::uint64_t odd) { return odd % 16 == 0 ? 16 : odd % 4 == 0 ? 4 : 1; }
 
-/// Its rows as bytes.
+/// The rows of `view` as a vector of bytes.
 TensorView as_bytes(const TensorView& view) {
   if (!view.present()) return {};
   return {view.buffer, DType::u8, {static_cast<std::int64_t>(view.size_bytes())}};
@@ -63,15 +63,15 @@ TensorView as_bytes(const TensorView& view) {
 
 constexpr std::size_t lanes_of_cpu = 16, lanes_of_gpu = 256;
 
-/// Made before any launch: a warm one formats nothing.
+/// The strings are made once: a warm launch formats nothing.
 std::string_view options(const DeviceCaps& caps) {
   static const std::string of_cpu = fmt::format("-DLANES={}", lanes_of_cpu),
                            of_gpu = fmt::format("-DLANES={}", lanes_of_gpu), of_nvidia = of_gpu + " -DSYSTEM_SCOPE";
   return caps.type == DeviceType::cpu ? of_cpu : caps.nv_compute_capability >= 70 ? of_nvidia : of_gpu;
 }
 
-/// Work-groups, and in how many parts they take a row. A few groups for each compute unit keep a link full; each costs
-/// a fence at its end.
+/// The number of work-groups, and of parts per row. A few groups per compute unit keep a link full. Each group costs a
+/// fence at its end.
 struct Grid {
   std::int64_t parts;
   NdRange range;
@@ -88,7 +88,7 @@ struct Grid {
   }
 };
 
-/// What all kernels that put are given, which put `rows` like those of `codes` and `scale`.
+/// The arguments that all putting kernels have in common, for rows like those of `codes` and `scale`.
 window_put_args put_args(const Windows& to, const Grid& grid, std::int64_t top_k, const TensorView& codes,
                          const TensorView& scale) {
   const std::int64_t code_bytes = row_bytes(codes), scale_bytes = row_bytes(scale);

@@ -3,12 +3,12 @@
 
 enum { STEP_SIGNAL = 1 << 16 };  // what a step adds to a signal
 
-// What all kernels that put have: the windows, and rows of `row_bytes` with `scale_bytes` of scales, which are copied
-// `row_unit` and `scale_unit` bytes at once. A row is divided into `parts`.
+// Arguments common to all kernels that put: the windows, and rows of `row_bytes` bytes with `scale_bytes` bytes of
+// scales. An access copies `row_unit` or `scale_unit` bytes. A row is divided into `parts` parts.
 typedef struct {
   long addresses_first, late_first, fault_first;
-  long patience;            // looks at a signal; 0: nobody waits
-  long codes_at, scale_at;  // bytes into a window
+  long patience;            // polls of a signal at most; 0: no wait
+  long codes_at, scale_at;  // byte offsets in a window
   int ranks, rank, capacity, top_k, step;
   int row_bytes, row_unit, scale_bytes, scale_unit, parts;
 } window_put_args;
@@ -17,7 +17,7 @@ KERNEL_ARGS(window_put_args, 88);
 typedef struct {
   window_put_args put;
   long ids_first, weights_first, codes_first, scale_first, return_rows_first;
-  long ids_at, weights_at;  // bytes into a window
+  long ids_at, weights_at;  // byte offsets in a window
   int tokens, first_expert, experts, sums;
 } window_put_dispatch_args;
 KERNEL_ARGS(window_put_dispatch_args, 160);

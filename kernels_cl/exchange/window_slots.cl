@@ -1,4 +1,4 @@
-// Row indices of fixed-capacity windows: one work-item an element.
+// Row indices of windows of fixed capacity. One work-item per element.
 #include "kernels_cl/exchange/return_rows.clh"
 #include "kernels_cl/exchange/window_slots_args.h"
 
@@ -45,7 +45,7 @@ __kernel void window_slots_return_rows(const __global int* row_ends, const __glo
   rows[args.rows_first + slot] = return_row;
 }
 
-// Slot i of the tokens' ids.
+// Element i is slot i of `ids`.
 __kernel void window_slots_token_return_rows(const __global int* ids, __global int* return_rows, __global int* fault,
                                              const window_slots_token_return_rows_args given) {
   const window_slots_token_return_rows_args args = given;
@@ -57,7 +57,7 @@ __kernel void window_slots_token_return_rows(const __global int* ids, __global i
                          fault_word(fault, args.fault_first));
 }
 
-// Element i of the ends is that of (expert i / ranks, source rank i % ranks).
+// Element i of recv_ends belongs to local expert i / ranks and source rank i % ranks.
 __kernel void window_slots_counts(const __global int* row_ends, __global int* recv_ends, __global long* token_nums,
                                   const window_slots_counts_args given) {
   const window_slots_counts_args args = given;
@@ -91,7 +91,7 @@ __kernel void window_slots_sources(const __global int* row_ends, const __global 
   triples[2] = slot % args.columns;
 }
 
-// Element i is of token i / groups.
+// Element i of `ids` belongs to token i / groups and group i % groups.
 __kernel void window_slots_reached_groups(const __global int* owners, __global int* ids,
                                           const window_slots_reached_groups_args given) {
   const window_slots_reached_groups_args args = given;
@@ -108,7 +108,8 @@ __kernel void window_slots_reached_groups(const __global int* owners, __global i
   ids[args.ids_first + i] = id;
 }
 
-// The inverse: the slot of rank i / capacity that the row at place i says it is of; -2 where it is another rank's.
+// The inverse of window_slots_sources: the slot of rank i / capacity that the triple of the row at place i names.
+// -1: there is no row; -2: the triple is missing or names another rank.
 __kernel void window_slots_source_slots(const __global int* rows, const __global int* triples, __global int* slots,
                                         const window_slots_source_slots_args given) {
   const window_slots_source_slots_args args = given;
@@ -123,8 +124,8 @@ __kernel void window_slots_source_slots(const __global int* rows, const __global
   slots[args.slots_first + i] = slot;
 }
 
-// The token that the row at place i is summed for, among those that the ranks with the same index on all servers have;
-// -1 where there is none.
+// The token to whose sum the row at place i belongs, numbered over the ranks with the same index on all servers; -1 if
+// there is none.
 __kernel void window_slots_destination_tokens(const __global int* rows, const __global int* triples,
                                               __global int* tokens, const window_slots_destination_tokens_args given) {
   const window_slots_destination_tokens_args args = given;
@@ -140,7 +141,7 @@ __kernel void window_slots_destination_tokens(const __global int* rows, const __
   tokens[args.tokens_first + i] = token;
 }
 
-// How many earlier slots have the same expert; 0 where a slot has none.
+// The number of earlier slots with the same expert; 0 for a slot without an expert.
 __kernel void window_slots_positions_in_expert(const __global int* row_ends, const __global int* slot_rows,
                                                __global int* positions,
                                                const window_slots_positions_in_expert_args given) {

@@ -28,7 +28,7 @@ std::string reject_slabs(const TensorView& view, std::int64_t ranks) {
   return fmt::format("{} does not hold {} equal slabs", view.describe(), ranks);
 }
 
-/// Fewer experts than single ranks, or no rank for the others.
+/// Why `singles` is wrong: fewer experts than single ranks, or no rank for the other experts. Empty if it is right.
 std::string reject_singles(std::int32_t singles, std::int64_t ranks, std::int64_t experts) {
   if (singles >= 0 && singles <= ranks && singles <= experts && (singles < ranks || singles == experts)) return {};
   return fmt::format("singles: {} of {} ranks cannot own one of {} experts each", singles, ranks, experts);
@@ -262,7 +262,7 @@ std::string reject(const PositionsInExpert& args) {
   return reject_indices("slot_rows", args.slot_rows, args.positions.shape[0] * args.columns);
 }
 
-// Of every index one is read and one written.
+// For every index of the result one is read and one written.
 OperatorCost cost(const Outgoing& args) { return {2 * args.slots.size_bytes(), 0}; }
 OperatorCost cost(const Incoming& args) { return {2 * args.ids.size_bytes(), 0}; }
 OperatorCost cost(const ReturnRows& args) { return {2 * args.rows.size_bytes(), 0}; }

@@ -1,12 +1,13 @@
-// The layer of few tokens in one launch. The work-groups are resident together and take each step together, a part of
-// it each; between two steps they meet (grid_barrier.clh):
+// A persistent kernel: the MoE layer of few tokens in one launch. All work-groups are resident together. Each of them
+// does a part of every step; between two steps they meet at a grid barrier (grid_barrier.clh):
 //   parts of the logits -> experts of a token, a work-group each -> activation of the first product -> second product
 //   -> weighted sum of a token's rows
-// With -DQUANTIZES=1 the products' rows become codes first: the tokens while experts are chosen, the activation in a
-// step of its own. Which rows the experts have every work-group finds out for itself.
+// -DQUANTIZES=1: the rows of both products are quantized first, the tokens in the step that chooses experts, the
+// activation in a step of its own. Each work-group finds the order of the experts' rows for itself.
 //
-// Tokens and the router's weights are X_DTYPE. A program has one rule of choice (-DKNOWN_RULE=1). With one lane there
-// are no barriers: PoCL 3.1 compiles what follows a loop with a barrier once more for the loop of no steps.
+// Tokens and the router's weights are X_DTYPE. A program has one rule of choice, fixed when it is built
+// (-DKNOWN_RULE=1). With one lane there are no barriers: PoCL 3.1 compiles the code after a loop with a barrier once
+// more, for the case that the loop runs no step.
 #include "kernels_cl/fused/expert_products.clh"
 #include "kernels_cl/fused/fused_moe_args.h"
 #include "kernels_cl/fused/grid_barrier.clh"
@@ -23,14 +24,14 @@
 #endif
 
 enum {
-  // The steps use the same memory in turn. Routing: choice of experts, and order of their rows.
+  // The steps use the same local memory in turn. Routing: the choice of experts and the order of their rows.
   ORDER_BYTES = ORDER_SCRATCH * 4,
   OF_ROUTING = ROUTING_BYTES > ORDER_BYTES ? ROUTING_BYTES : ORDER_BYTES,
   OF_PRODUCTS = STAGES_BYTES > ROUTER_SUMS_BYTES ? STAGES_BYTES : ROUTER_SUMS_BYTES,
   MEMORY_BYTES = OF_PRODUCTS > OF_ROUTING ? OF_PRODUCTS : OF_ROUTING
 };
 
-// Four columns, as load_sums and store_sums.
+// Access to up to four columns, as by load_sums and store_sums.
 INLINE float4 load_shared(const __global STORAGE(SHARED_DTYPE)* p, ulong i, int left) {
   return OUT_FOURS ? OF(load4, SHARED_DTYPE)(p, i) : OF(load_upto4, SHARED_DTYPE)(p, i, left);
 }
@@ -54,7 +55,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
     const __global short* down_group_zero, const __global void* down_scale, const __global void* down_bias,
     __global float* rows, const __global STORAGE(SHARED_DTYPE)* shared, const __global float* shared_gate,
     __global STORAGE(SUM_DTYPE)* out, __global ulong* words, __global int* fault, const fused_moe_args given) {
-  // Each phase has a copy of its own: what it reads takes no registers before.
+  // Each phase copies the arguments anew, so that the arguments of a later phase occupy no registers here.
   const fused_moe_args args = given;
   __local uchar memory[MEMORY_BYTES] __attribute__((aligned(1024)));
 #if WARP_GROUPS
@@ -105,7 +106,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
                      0,
                      activated,
                      of_products.activated_stride};
-  // One code for both products and their rows: the second ones find it in the instruction cache.
+  // Both products, with the quantization of their rows, are one code: the second pass finds it in the instruction
+  // cache.
 #pragma unroll 1
   for (;;) {
     const bool is_first = product.activates;
@@ -117,7 +119,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
     const RowCodes codes = {(__global STORAGE(Q_DTYPE)*)product.rows.a,
                             (__global STORAGE(SCALE_DTYPE)*)product.rows.scale, product.rows.stride,
                             product.rows.scale_stride};
-    // The work-groups that chose experts come last.
+    // Shares are numbered from the last work-group: the first work-groups, which chose experts, come last.
     quantize_numbers(numbers, codes, known_rules(of_products.rules), work_groups - 1 - group, work_groups,
                      (__local int*)memory);
 #endif
@@ -150,7 +152,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
         const int row = row_order.rows[token * TOP_K + k];
         const float weight =
             OF(load, WEIGHT_DTYPE)(weights, of_sum.gating.weights_first + token * of_sum.gating.weights_stride + k);
-        // Of a slot without an expert another row, which leaves no branch between the loads.
+        // A slot without an expert loads another row instead, so that there is no branch between the loads.
         const float4 value = load_sums(of_slice + max(row, 0) * of_sum.rows_stride, column, hidden - column);
         sum += row >= 0 ? weight * value : 0.0f;
       }
@@ -161,7 +163,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void fused_moe(
                       : 1.0f;
       sum += gate * load_shared(shared + of_sum.shared_first + token * of_sum.shared_stride, column, hidden - column);
     }
-    // What could not be computed shall not look like a result.
+    // NaN, so that what could not be computed does not look like a result.
     if (!complete) sum = NAN;
     store_out(sum, out + of_sum.out_first + token * of_sum.out_stride, column, hidden - column);
   }

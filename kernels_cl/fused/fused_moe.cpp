@@ -30,11 +30,11 @@ constexpr const char *nv_sm80 = "nv_sm80", *nv_sm90a = "nv_sm90a", *t0 = "t0";
 bool quantizes(const Args& args) { return args.tokens.x.present(); }
 bool has_codes(const Args& args) { return bits(args.gate_up.weights.type) <= 8; }
 
-/// More rows do not fit the registers beside the scales of codes, and those of rows.
+/// The most tokens of a launch. Scales of codes, and also scales of rows, take registers: fewer rows fit beside them.
 constexpr std::int64_t most_plain_tokens = 64;
 std::int64_t most_tokens(const Args& args) { return !has_codes(args) ? most_plain_tokens : quantizes(args) ? 16 : 32; }
 
-/// Whether products are of warp groups, which read codes from local memory.
+/// Whether warp groups (wgmma) can make both products: they read codes from local memory.
 bool is_of_warp_groups(const Args& args) {
   const auto reads = [](const grouped_gemm::Args& product) {
     return grouped_gemm::is_f8(product.a.dtype) && product.weights.layout == PanelLayout::k_major;
@@ -48,10 +48,10 @@ const char* select(const Args& args, const Config& config, const DeviceCaps& cap
 }
 bool has_tensor_cores(const Config& config) { return config.variant != t0; }
 
-/// How a device remembers that a variant does not build.
+/// The key by which a device remembers that a variant does not build.
 std::string failing(std::string_view variant) { return fmt::format("fused_moe/{}", variant); }
 
-/// Rows of a tile: an expert has one.
+/// Rows of a tile. All rows of an expert are one tile.
 std::int64_t tile_rows_for(std::int64_t tokens) { return tokens <= 16 ? 16 : tokens <= 32 ? 32 : 64; }
 
 /// Bytes of a row in a stage of tensor_tile.clh.
@@ -59,20 +59,20 @@ std::int64_t step_bytes(std::int64_t tile_rows, const grouped_gemm::Args& produc
   constexpr std::int64_t line_bytes = 128;
   return line_bytes * CODE_STEP_LINES(tile_rows, size_bytes(product.a.dtype), bits(product.weights.type));
 }
-/// Bytes of a stage: of the rows, and of as many k of the panels.
+/// Bytes of a stage: one K-step of the rows and of the panels.
 std::uint64_t stage_bytes(std::int64_t tile_rows, const grouped_gemm::Args& product) {
   const std::int64_t bytes = step_bytes(tile_rows, product),
                      step_k = bytes / static_cast<std::int64_t>(size_bytes(product.a.dtype));
   return static_cast<std::uint64_t>(tile_rows * bytes + tile_panels * panel * step_k * bits(product.weights.type) / 8);
 }
 
-/// Stages of a product's K.
+/// Number of K-steps of a product, a stage each.
 std::int64_t steps_of(std::int64_t tile_rows, const grouped_gemm::Args& product) {
   const std::int64_t row_bytes = product.weights.k * static_cast<std::int64_t>(size_bytes(product.a.dtype));
   return quotient_up(row_bytes, step_bytes(tile_rows, product));
 }
 
-/// How a launch is cut.
+/// How a launch is divided: lanes, tiles, stages, work-groups, slices of K and local memory.
 struct Shape {
   const char* variant;
   expert_sort::Lanes lanes;
@@ -95,7 +95,7 @@ struct Shape {
     const auto rows_bytes = static_cast<std::uint64_t>(2 * tile_slots + 2 * experts_of(args)) * sizeof(std::int16_t);
     const std::uint64_t beside_bytes = sums_bytes + rows_bytes + small_bytes,
                         of_stage = stage_bytes(tile_rows, args.gate_up);
-    // So many bytes are on their way to a work-group, whatever a stage takes: more where it has a compute unit alone.
+    // Bytes in flight to a work-group, whatever the size of a stage: more where it has a compute unit to itself.
     constexpr std::uint64_t bytes = 80 << 10, bytes_alone = 160 << 10;
     const bool alone = tile_rows <= 16 && !has_codes(args) && bytes_alone + beside_bytes <= caps.static_local_mem_bytes;
     stages = static_cast<std::int64_t>((alone ? bytes_alone : bytes) / of_stage);
@@ -105,18 +105,18 @@ struct Shape {
     down_slices = most_down_slices(tokens_of(args), args.down.weights.n, spec.top_k, config, caps);
     const std::int64_t steps = steps_of(tile_rows, args.down);
     down_slices = std::clamp<std::int64_t>(steps / (config.down_slices > 0 ? 1 : 8), 1, down_slices);
-    down_slices = quotient_up(steps, quotient_up(steps, down_slices));  // each has steps
+    down_slices = quotient_up(steps, quotient_up(steps, down_slices));  // every slice has steps
   }
 
   bool tensor_cores() const { return variant != t0; }
   static std::int64_t tokens_of(const Args& args) { return args.router.a.shape[0]; }
   static std::int64_t experts_of(const Args& args) { return args.gate_up.weights.experts; }
-  /// At most, whatever the operands.
+  /// An upper bound of `groups` for all operands.
   static std::int64_t most_groups(const Config& config, const DeviceCaps& caps) {
     return config.groups > 0 ? config.groups : has_tensor_cores(config) ? 2 * std::int64_t{caps.compute_units} : 1;
   }
-  /// Of the second product's K, so that one token has parts for all compute units: the same for all numbers of tokens
-  /// that have tiles of sixteen rows, whose results do not depend on each other then.
+  /// The most slices of the second product's K, so that one token has parts for all compute units. All token counts
+  /// with tiles of sixteen rows have the same number: a token's results then do not depend on the other tokens.
   static std::int64_t most_down_slices(std::int64_t tokens, std::int64_t hidden, std::int64_t top_k,
                                        const Config& config, const DeviceCaps& caps) {
     if (!has_tensor_cores(config)) return 1;
@@ -128,10 +128,11 @@ struct Shape {
   }
 
  private:
-  /// A compute unit has one, which reads 16-bit weights as fast with few rows and meets sooner. With codes it has two,
-  /// where there are tiles for them: while one makes numbers of codes, the other one reads.
+  /// Work-groups that are resident together. With few rows a compute unit has one: it reads 16-bit weights as fast as
+  /// two, and passes the grid barrier sooner. With codes it has two, where there are tiles for both: while one
+  /// dequantizes codes, the other one reads.
   std::int64_t resident_groups(const Args& args, const DeviceCaps& caps) const {
-    constexpr std::uint64_t of_driver = 1024;  // local memory of each work-group
+    constexpr std::uint64_t of_driver = 1024;  // local memory that the driver takes of each work-group
     const std::int64_t active = std::min(experts_of(args), args.gating.ids.elements()),
                        tiles = active * PackedWeights::panels(args.gate_up.weights.n) / tile_panels;
     const bool two = (tile_rows > 16 || (has_codes(args) && tiles > caps.compute_units)) &&
@@ -140,7 +141,7 @@ struct Shape {
   }
 };
 
-/// Parts of the logits, the stamps of the work-groups, and the second product's rows for each slice of K.
+/// The scratch: parts of the logits, stamps of the work-groups, and the second product's rows for each slice of K.
 struct Scratch {
   std::uint64_t parts_bytes, words_bytes, rows_bytes;
 
@@ -158,18 +159,18 @@ struct Scratch {
 
 using grouped_gemm::column_stride, grouped_gemm::is_aligned_to_16_bytes, grouped_gemm::is_same;
 
-/// Whether whatever a launch writes and sums up has fours of columns.
+/// Whether all rows that a launch writes or sums up can be accessed four columns at a time.
 bool has_fours(const Args& args) {
   const TensorView& shared = args.combine.shared;
   return moecl::has_fours(args.gate_up.out) && moecl::has_fours(args.down.out) && moecl::has_fours(args.combine.out) &&
          (!shared.present() || moecl::has_fours(shared));
 }
-/// Of columns or rows, that wait for a sum.
+/// Whether columns or rows have scales, which the epilogue applies to the sums.
 bool has_scales(const Args& args) {
   return args.gate_up.weight_scale.present() || args.down.weight_scale.present() || args.gate_up.a_scale.present();
 }
 
-/// Why these are not the steps of one layer.
+/// Why the steps' operands are not connected as those of one layer; empty when they are.
 std::string unconnected(const Args& args) {
   const auto connects = [](const quantize_groups::Args& rows, const TensorView& from, const grouped_gemm::Args& to) {
     return rows.x.present() ? is_same(rows.x, from) && is_same(rows.q, to.a) && is_same(rows.scale, to.a_scale) &&
@@ -185,7 +186,7 @@ std::string unconnected(const Args& args) {
   return {};
 }
 
-/// Why one program does not multiply by the weights of both products.
+/// Why one program cannot multiply by the weights of both products; empty when it can.
 std::string unlike(const PackedWeights& first, const PackedWeights& second) {
   if (first.type != second.type) return fmt::format("weights are {} and {}", name(first.type), name(second.type));
   if (first.layout == PanelLayout::k_words) return "weights stand in words of K";
@@ -198,7 +199,7 @@ std::string unlike(const PackedWeights& first, const PackedWeights& second) {
   return {};
 }
 
-/// Why the rows of both products do not become what they multiply.
+/// Why the launch cannot make the rows that both products multiply; empty when it can.
 std::string unsupported_rows(const Args& args, DType dtype) {
   const grouped_gemm::Args &first = args.gate_up, &second = args.down;
   if (!quantizes(args)) {
@@ -277,7 +278,7 @@ fused_product kernel_args(const grouped_gemm::Args& product, std::int64_t tile_r
                   .jump_columns = int_of(groups % column_tiles)}};
 }
 
-/// But for what the scratch has, the second product's rows and the grid's barrier.
+/// All but the places in the scratch, the second product's rows and the grid barrier, which `enqueue` adds.
 fused_moe_args kernel_args(const Args& args, const RouterSpec& spec, std::int64_t groups, std::int64_t down_slices) {
   const Activation& activation = *args.gate_up.activation;
   const combine::Args& sum = args.combine;
@@ -333,7 +334,7 @@ std::string reject(const Args& args, const RouterSpec& spec, const Config& confi
   if (variant == nv_sm90a && !is_of_warp_groups(args)) return "warp groups multiply f8 by panels in k_major";
   if (tensor_cores && grouped_gemm::is_f8(args.gate_up.a.dtype) && caps.nv_compute_capability < 89)
     return "the device does not multiply f8";
-  // llvmpipe (Mesa 22.3), which takes vectors apart, gives wrong results: its loops end after a step. Why is not known.
+  // llvmpipe (Mesa 22.3), which splits vectors, gives wrong results: its loops end after a step. The cause is unknown.
   if (!tensor_cores && caps.preferred_float_width < 4)
     return fmt::format("t0 needs float vectors of at least 4 lanes, the device prefers {}", caps.preferred_float_width);
   if (device.failed_variants->contains(failing(variant))) return "its program does not build on this device";

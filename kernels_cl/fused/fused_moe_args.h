@@ -6,13 +6,13 @@
 
 enum { MOST_FUSED_SLOTS = 2048 };
 
-// How the work-groups share a product's tiles: an expert has column_tiles, by `slices` of K of slice_steps stages each.
-// A work-group's next tile stands jump_experts and jump_columns further.
+// How work-groups share a product's tiles. An expert has column_tiles tiles in each of `slices` slices of K, which have
+// slice_steps stages each. A work-group's next tile is jump_experts experts and jump_columns column tiles further.
 typedef struct {
   int column_tiles, slices, slice_steps, jump_experts, jump_columns;
 } fused_cut;
 
-// A product of the experts: n columns, `groups` of K. Scales and biases have a vector for each expert.
+// A product of the experts: n columns, `groups` scale groups of K, one vector of scales and of biases for each expert.
 typedef struct {
   long a_first, a_scale_first, weights_first, group_scale_first, group_zero_first, scale_first, bias_first;
   long a_stride, a_scale_stride, scale_stride, scale_column_stride, bias_stride, bias_column_stride;
@@ -21,7 +21,7 @@ typedef struct {
 } fused_product;
 KERNEL_ARGS(fused_product, 144);
 
-// rules: of -DQUANTIZES=1.
+// rules: used with -DQUANTIZES=1.
 typedef struct {
   gating_top_k_args gating;
   router_args router;

@@ -1,9 +1,9 @@
-// Few tokens to sorted slots in one launch. Work-groups that choose experts stand first, and the first of them sorts
-// the slots; the others help them.
+// From few tokens to sorted slots in one launch. The first `choosers` work-groups choose experts, and the very first
+// one also sorts the slots. The other work-groups are helpers.
 //
-// With -DROUTES=1 helpers make parts of the logits, for which those that choose wait; they take the tokens in turn.
-// Else one work-group chooses, a token for each team (one after the other where it is one team). With -DQUANTIZES=1
-// helpers make codes of the tokens. -DFEW_TOKENS=1: see sort_few_tokens.
+// -DROUTES=1: helpers compute parts of the logits. The choosers wait for the parts, then take the tokens in turn.
+// -DROUTES=0: one work-group chooses, a token for each team (one token after the other if it is one team).
+// -DQUANTIZES=1: helpers quantize the tokens. -DFEW_TOKENS=1: see sort_few_tokens.
 #include "kernels_cl/common/divisor.clh"
 #include "kernels_cl/fused/grid_barrier.clh"
 #include "kernels_cl/fused/route_tokens_args.h"
@@ -16,7 +16,7 @@
 #include "kernels_cl/fused/router.clh"
 #endif
 
-// x, q, scale: of -DQUANTIZES=1. What belongs to the router: of -DROUTES=1.
+// x, q and scale are used with -DQUANTIZES=1, the router's operands and group_words with -DROUTES=1.
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void route_tokens(
     const __global void* router_x, const __global void* router_weights, const __global void* router_bias,
     __global float* parts, __global ulong* group_words, __global STORAGE(LOGITS_DTYPE)* logits,
@@ -52,7 +52,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void route_tokens(
   const RowCodes codes = {(__global STORAGE(Q_DTYPE)*)q + args.q_first,
                           scale ? (__global STORAGE(SCALE_DTYPE)*)scale + args.scale_first : 0, args.q_stride,
                           args.scale_stride};
-  // Helpers without a part of the logits come first.
+  // Shares are numbered from the last helper: the last helpers, which have no part of the logits, come first.
   quantize_numbers(numbers, codes, known_rules(args.rules), helpers - 1 - helper, helpers, sort_scratch);
 #endif
   if (!chooses) return;
@@ -72,7 +72,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void route_tokens(
     if (group == 0) complete = await_words(&grid, words_of_choosers, choosers) && complete;
   }
   memory_barrier();
-  // What could not be computed shall not look like a result.
+  // NaN, so that what could not be computed does not look like a result.
   FOR_EACH_BY_LANES (i, complete ? 0 : args.tokens * TOP_K)
     if (group == 0 || i / TOP_K % choosers == group)
       OF(store, WEIGHT_DTYPE)(NAN, weights, rule.weights_first + i / TOP_K * rule.weights_stride + i % TOP_K);

@@ -22,13 +22,14 @@ extern const ProgramSource route_tokens;
 namespace moecl::route_tokens {
 namespace {
 
-/// Of tokens that work-groups choose for in turn, and of those that have a team of one work-group each.
+/// The most tokens where work-groups take tokens in turn, and where each token has a team of one work-group.
 constexpr std::int64_t most_routed = 64, most_tokens = 16;
 
 bool routes(const Args& args) { return args.router.a.present(); }
 bool quantizes(const Args& args) { return args.tokens.x.present(); }
 
-/// On a GPU in teams of as many lanes as gating_top_k has: for each token, or to multiply by the router.
+/// On a GPU a team has as many lanes as in gating_top_k. There is a team per token, or if the launch `multiplies` by
+/// the router, as many teams as fit router::lanes.
 expert_sort::Lanes lanes_for(const Args& args, const RouterSpec& spec, const Device& device, bool multiplies) {
   if (device.caps.type == DeviceType::cpu) return {1};
   const TensorView& logits = args.gating.logits;
@@ -45,17 +46,17 @@ std::string reject_codes(const quantize_groups::Args& rows, std::int64_t tokens)
   return rows.zero.present() ? "tokens have zero points" : "";
 }
 
-/// Whether a token may have an expert several times: none is chosen twice, but finished tokens have one id.
+/// Whether a token may have an expert twice. No expert is chosen twice, but a finished token has one id in all slots.
 bool has_expert_twice(const Args& args) {
   const std::optional<std::int32_t>& id = args.gating.finished_id;
   return args.gating.finished.present() && id && *id >= args.sort.first_expert && *id < args.sort.end_expert;
 }
 
-/// How a launch is cut.
+/// How a launch is divided: lanes, teams, local memory and work-groups.
 struct Shape {
   bool multiplies;
   expert_sort::Lanes lanes;
-  bool few_tokens;  ///< for a sort of little code
+  bool few_tokens;  ///< the sort is sort_few_tokens, of little code
   std::uint64_t sums_bytes = 0, counter_bytes, local_bytes;
   std::int32_t team_words;
 
@@ -72,12 +73,12 @@ struct Shape {
     local_bytes = sums_bytes + gating_top_k::local_bytes(team_words, lanes.count, lanes.teams) + counter_bytes +
                   lanes.local_bytes(0);
   }
-  /// Work-groups that choose. They wait while the others must find room.
+  /// Number of work-groups that choose. They wait on compute units, so they must leave room for the others.
   std::int64_t choosers(const Args& args, const DeviceCaps& caps) const {
     const std::int64_t most = std::max(caps.compute_units / 2, 1U);
     return multiplies ? std::min(args.gating.logits.shape[0], most) : 1;
   }
-  /// Work-groups that help them.
+  /// Number of work-groups that help the choosers.
   std::int64_t helpers(const Args& args) const {
     const PackedWeights& router = args.router.weights;
     std::int64_t helpers = 0;
@@ -88,7 +89,7 @@ struct Shape {
   }
 };
 
-/// Parts of the logits, and the stamps of helpers and of those that choose.
+/// Layout of the scratch: parts of the logits, then the stamps of helpers and of choosers.
 struct Scratch {
   std::uint64_t parts_bytes, words_bytes;
 
@@ -113,7 +114,7 @@ std::string reject_one_launch(const Args& args, const Shape& shape, const Device
   return reject_codes(args.tokens, tokens);
 }
 
-/// Why the router has a launch of its own.
+/// Why the router needs a launch of its own; empty when it does not.
 std::string reject_router(const Args& args, const RouterSpec& spec, const Device& device) {
   if (device.caps.nv_compute_capability < 70) return "the device is no NVIDIA GPU of compute capability 7.0";
   if (device.caps.compute_units < 2) return "who waits would take the only compute unit";
@@ -152,7 +153,7 @@ std::string reject(const Args& args, const RouterSpec& spec, const Device& devic
 
 namespace {
 
-/// But for the router and the grid's barrier.
+/// All but the arguments of the router and the grid barrier, which `enqueue` adds.
 route_tokens_args kernel_args(const Args& args, const RouterSpec& spec, const Plan& plan) {
   const quantize_groups::Args& rows = args.tokens;
   return {.gating = gating_top_k::kernel_args(args.gating, spec),
@@ -172,7 +173,7 @@ route_tokens_args kernel_args(const Args& args, const RouterSpec& spec, const Pl
           .rules = quantizes(args) ? quantize_groups::rules_of(rows) : quantize_rules{}};
 }
 
-/// Of one launch, and whether that multiplies by the router.
+/// Plans the one launch; shape.multiplies says whether that launch multiplies by the router too.
 void plan_one_launch(Plan& plan, const Args& args, const RouterSpec& spec, const Shape& shape, const DeviceCaps& caps) {
   const expert_sort::Lanes& lanes = shape.lanes;
   const auto local = static_cast<std::size_t>(lanes.count);

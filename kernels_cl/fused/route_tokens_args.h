@@ -5,8 +5,8 @@
 #include "kernels_cl/routing/expert_sort_args.h"
 #include "kernels_cl/routing/gating_top_k_args.h"
 
-// router, grid: of -DROUTES=1. x, q, scale, width, rules: of -DQUANTIZES=1, rows and their codes. choosers:
-// work-groups.
+// router, grid: used with -DROUTES=1. x, q, scale, width, rules: rows and their codes, used with -DQUANTIZES=1.
+// choosers: the number of work-groups that choose experts.
 typedef struct {
   gating_top_k_args gating;
   expert_sort_args sort;

@@ -1,5 +1,5 @@
 #pragma once
-// What the kernels that multiply few tokens by the router (router.clh) are given.
+// Sizes and arguments for the kernels that multiply few tokens by the router (router.clh).
 #include <moecl/grouped_gemm.hpp>
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace moecl::router {
 
 constexpr std::int64_t least_slice_k = 64;
 
-/// Length of a slice of K. Its sums are parts of the logits, about one for each compute unit of a GPU. The same on all
-/// devices, so that results are.
+/// Length of a slice of K, chosen so that there are about as many parts of the logits as compute units of a GPU. It is
+/// the same on all devices, so that the results are too.
 inline std::int64_t slice_k(std::int64_t n, std::int64_t k) {
   constexpr std::int64_t wanted_parts = 128;
   const std::int64_t slices = std::max<std::int64_t>(wanted_parts / PackedWeights::panels(n), 1),
@@ -26,28 +26,28 @@ inline std::int64_t slice_k(std::int64_t n, std::int64_t k) {
 
 /// Tokens of a part.
 inline std::int64_t token_block(std::int64_t tokens) { return tokens <= 1 ? 1 : 8; }
-/// A work-group makes one at a time.
+/// The number of parts. A work-group computes one part at a time.
 inline std::int64_t parts(std::int64_t tokens, std::int64_t n, std::int64_t k) {
   return PackedWeights::panels(n) * quotient_up(k, slice_k(n, k)) * quotient_up(tokens, token_block(tokens));
 }
-/// Of n columns or fewer.
+/// Bytes of the parts, enough for n columns or fewer.
 inline std::uint64_t parts_bytes(std::int64_t tokens, std::int64_t n, std::int64_t k) {
   return static_cast<std::uint64_t>(quotient_up(k, least_slice_k) * tokens * n) * sizeof(float);
 }
 
-/// Work-items that multiply, on a GPU always so many, so that sums are the same, and the local memory of their sums.
+/// Work-items that multiply, as many on every GPU so that sums are the same, and bytes of local memory for the sums.
 inline constexpr std::int32_t lanes = 128;
 inline std::uint64_t sums_bytes(std::int64_t tokens) {
   constexpr std::uint64_t slice_lanes = 8;
   return slice_lanes * static_cast<std::uint64_t>(token_block(tokens) * PackedWeights::panel_columns) * sizeof(float);
 }
 
-/// Local memory that adding up a token's parts takes.
+/// Bytes of local memory for adding up a token's parts.
 inline std::uint64_t added_bytes(std::int64_t n) {
   return static_cast<std::uint64_t>(std::max<std::int64_t>(n, 128)) * sizeof(float);
 }
 
-/// Why it is no product of tokens by one matrix of numbers of their type.
+/// Why `product` is no product of tokens by one matrix of plain weights of the tokens' type; empty when it is.
 inline std::string reject(const grouped_gemm::Args& product) {
   const DType dtype = product.a.dtype;
   if (dtype != DType::f16 && dtype != DType::bf16) return fmt::format("rows are {}", name(dtype));
@@ -59,7 +59,7 @@ inline std::string reject(const grouped_gemm::Args& product) {
   return {};
 }
 
-/// But for where the parts are.
+/// Without parts_first, which the caller sets.
 inline router_args kernel_args(const grouped_gemm::Args& product) {
   const PackedWeights& weights = product.weights;
   return {.x_first = first_element(product.a),

@@ -56,7 +56,7 @@ void enqueue(StreamView stream, const Args& args, Submit submit) {
   require(reason.empty(), "clblast_gemm: {}", reason);
   const Sizes size = sizes(args);
   if (size.b == 0 || size.m == 0) return enqueue_marker(stream, submit);
-  // CLBlast takes no wait list; the queue is in-order, so a marker before its kernels does it.
+  // CLBlast takes no wait list. The queue is in-order, so a marker before CLBlast's kernels waits in their place.
   enqueue_marker(stream, {submit.wait, nullptr});
   const Matrix a(args.a), w(args.w), out(args.out);
   const OperatorCost work = cost(args);

@@ -16,7 +16,7 @@ extern const char* const dense_backend;  // tuning/dense_backend.json
 namespace moecl::dense_backend {
 namespace {
 
-/// The user's measurements go before the shipped ones; what is wrong with them is said, not fatal.
+/// The user's measurements take precedence over the shipped ones. Errors in them are put in `problem`, not thrown.
 Choice select_by_tables(std::string_view kind, const DeviceCaps& caps, DType dtype) {
   std::string problem;
   for (const tuning::Table& table : tuning::tables("dense_backend", tuning::dense_backend)) {

@@ -16,9 +16,11 @@
 namespace moecl::grouped_gemm {
 namespace {
 
-/// What its tiles quantize whole: 16 columns of a warp at least, of half of a gated activation's panels.
+/// Columns of gated output in a tile, half of its panels' columns. A tile quantizes whole groups of them; each warp has
+/// 16. 0: the kernel does not quantize.
 std::int64_t quantized_columns(const Kernel& kernel) { return kernel.quantizes ? tile_columns(kernel) / 2 : 0; }
-/// What quantized_store.clh has in local memory: magnitudes for each of eight warps, and three numbers of a scale.
+/// Local memory of quantized_store.clh: for each row, the largest magnitude of each of eight warps, and three numbers
+/// for each group's scale.
 std::uint64_t quantization_bytes(const Kernel& kernel, std::int64_t group) {
   return static_cast<std::uint64_t>(kernel.tile_rows * (8 + quantized_columns(kernel) / group * 3) * 4);
 }
@@ -65,7 +67,7 @@ std::string reject_fused_codes(const Args& args, const quantize_groups::Args& ne
   return {};
 }
 
-/// Why a variant does not multiply these operands there; empty when it does.
+/// Why a variant cannot multiply these operands on the device; empty if it can.
 std::string reject_variant(const Kernel& kernel, const Args& args, const Device& device) {
   const DeviceCaps& caps = device.caps;
   const char* const variant = kernel.variant.name;
@@ -81,7 +83,7 @@ std::string reject_variant(const Kernel& kernel, const Args& args, const Device&
       return reason;
   if (args.scratch.offset_bytes % 16 != 0)
     return fmt::format("scratch: byte offset {} is no multiple of 16", args.scratch.offset_bytes);
-  // Mesa's llvmpipe takes vectors apart and then needs minutes to compile the register tiles.
+  // Mesa's llvmpipe splits vectors into scalars and then needs minutes to compile the register tiles.
   if (kernel.min_float_width > caps.preferred_float_width)
     return fmt::format("variant {}: needs float vectors of at least {} lanes, the device prefers {}", variant,
                        kernel.min_float_width, caps.preferred_float_width);
@@ -94,7 +96,7 @@ std::string reject_variant(const Kernel& kernel, const Args& args, const Device&
   return {};
 }
 
-/// A variant, and why; without one why not.
+/// The variant that runs, and why it was chosen. Null: `why` says why none can run.
 Choice decide(const Args& args, const Config& config, const Device& device) {
   if (std::string reason = reject_operands(args); !reason.empty()) return {nullptr, std::move(reason)};
   Choice choice = choose(args, config, device);
@@ -104,12 +106,12 @@ Choice decide(const Args& args, const Config& config, const Device& device) {
   return choice;
 }
 
-/// Rows of `out` start at multiples of 16 bytes and have as many.
+/// Whether rows of `out` start at multiples of 16 bytes, and their length is a multiple of 16 bytes.
 bool out_is_aligned(const Args& args) {
   return is_aligned_to_16_bytes(args.out) &&
          args.out.shape[1] * static_cast<std::int64_t>(size_bytes(args.out.dtype)) % 16 == 0;
 }
-/// Of sums.
+/// Whether scales multiply the sums.
 bool has_scales(const Args& args) {
   return (args.a_scale.present() && args.a_group == 0) || args.weight_scale.present();
 }
@@ -136,7 +138,8 @@ std::string options_of(const Kernel& kernel, const Args& args, std::int64_t slic
   return options;
 }
 
-/// Work-groups beside each other. A CPU's take one panel while there would be few of them for each thread.
+/// Work-groups along dimension 0. On a CPU each takes fewer panels, down to one, if there would be too few for each
+/// thread.
 std::int64_t column_groups_of(const Kernel& kernel, const Args& args, std::int64_t slices, const DeviceCaps& caps) {
   if (kernel.persistent) return slices > 1 ? tiles_of(kernel, args, all_of(args)) : caps.compute_units;
   if (!is_register_tile(kernel)) return column_tiles_of(kernel, args);
@@ -148,7 +151,7 @@ std::int64_t column_groups_of(const Kernel& kernel, const Args& args, std::int64
   return quotient_up(panels, each);
 }
 
-/// The variants that would multiply such operands there and do not build; empty where all do.
+/// Names of the variants that did not build for such operands on the device; empty: none failed.
 std::string failed_for(const Args& args, const Device& device) {
   std::string names;
   if (device.failed_variants->size() == 0) return names;
@@ -158,7 +161,7 @@ std::string failed_for(const Args& args, const Device& device) {
   return names;
 }
 
-/// What a plan depends on, as far as arguments of one layer may differ by it.
+/// The properties of arguments that a plan depends on, as far as they may differ between calls of one layer.
 struct Form {
   std::int64_t rows, a_rows, n, k, products;
   DType a, out;
@@ -188,7 +191,7 @@ Form form_of(const Args& args) {
           args.quantization.x.present()};
 }
 
-/// The sums that slices of K hand over, and their stamps.
+/// The partial sums that K-slices hand over to each other, and the stamps of these sums.
 struct SliceSums {
   TensorView parts, stamps;
 };
@@ -251,7 +254,7 @@ grouped_gemm_args kernel_args(const Args& args, const SliceSums& of_slices, std:
           .global_scale = next.global_scale};
 }
 
-/// What a trace shows of the operands.
+/// The operands as a trace shows them.
 std::string shape_text(const Args& args, std::int64_t slices) {
   const quantize_groups::Args& next = args.quantization;
   return fmt::format("{} x {}[{}, {}, {}]{}{}{}", args.a.describe(), name(args.weights.type), products_of(args),
@@ -264,7 +267,7 @@ std::string shape_text(const Args& args, std::int64_t slices) {
 
 }  // namespace
 
-/// How `enqueue` launches it.
+/// How `enqueue` launches the product.
 struct Plan::Launch {
   const Kernel* kernel;
   std::string options;
@@ -272,8 +275,8 @@ struct Plan::Launch {
   std::int64_t tiles;
   Form form;
   std::int32_t patience;
-  std::string failing;  ///< how a device remembers that the program does not build
-  std::string without;  ///< what a trace says of variants that do not; empty: all build
+  std::string failing;  ///< key by which the device remembers that the program does not build
+  std::string without;  ///< trace entry for variants that do not build; empty: all build
   std::string shape;
   OperatorCost cost;
 };
@@ -375,7 +378,7 @@ OperatorCost cost(const Args& args, std::int64_t active_experts) {
   const std::int64_t weight_bits =
       n * k * bits(weights.type) + n * weights.groups() * (bits_of(weights.scale) + (weights.zero.present() ? 16 : 0));
   const std::int64_t a_bits = args.a.shape[1] * bits_of(args.a);
-  // Windows of k share out the products of each row of `a`.
+  // With windows of k, each row of `a` is multiplied over K only once, spread over the experts.
   const std::int64_t products = args.k_ends.present() ? args.a.shape[0] : rows;
   const quantize_groups::Args& next = args.quantization;
   const std::uint64_t written =

@@ -1,9 +1,9 @@
 #pragma once
 #include "kernels_cl/common/kernel_args.h"
 
-// Of all kernels of the grouped GEMM. Slots and what columns have start at the segment's first expert, and so do
-// weights and their scales where there are no slots; row_ends start at expert 0. `q_..` and the magnitudes are of rows
-// that become codes, `parts` and `stamps` of slices of K.
+// Arguments of all grouped GEMM kernels. `slots` and the scales and biases of columns start at the segment's first
+// expert. So do the weights and their group scales if there are no slots. row_ends start at expert 0. `q_..` and the
+// last five floats are for rows that become codes, `parts` and `stamps` for K-slices.
 typedef struct {
   long a_first, a_index_first, a_scale_first;
   long weights_first, group_scale_first, group_zero_first, group_index_first, slots_first;
@@ -14,10 +14,10 @@ typedef struct {
   long weight_scale_stride, weight_scale_column_stride, bias_stride, bias_column_stride, out_stride;
   long q_stride, q_scale_stride;
   long rows_per_expert;
-  long stamp;  // the first of this launch
+  long stamp;  // the first stamp of this launch
   int a_rows, rows, n, k, groups, index_divisor, first_expert, experts;
   int weight_scale_dtype, bias_dtype, a_scale_bias;
-  int patience;  // looks at a stamp until its slice is late
+  int patience;  // number of polls of a stamp until its K-slice counts as late
   float alpha, limit, up_bias;
   float largest, least_amax, most_amax, least_scale, global_scale;
 } grouped_gemm_args;

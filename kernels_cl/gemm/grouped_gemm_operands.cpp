@@ -9,13 +9,13 @@ namespace moecl::grouped_gemm {
 namespace {
 
 constexpr std::int64_t int32_max = std::numeric_limits<std::int32_t>::max();
-/// Longer sums of i8 products can overflow int32.
+/// Largest K for which sums of i8 products cannot overflow int32.
 std::int64_t i8_max_k(std::int32_t a_zero_point) {
   const std::int64_t largest_product = std::max(127 - a_zero_point, 128 + a_zero_point) * 128;
   return (std::int64_t{1} << 31) / largest_product - 1;
 }
 
-/// Exact sums in int32, with every scale after them.
+/// Whether sums are exact, in int32, and all scales are applied after the sum.
 bool sums_integers(const Args& args) {
   return args.a.dtype == DType::i8 && args.weights.type == CodeType::i8 && !args.weights.grouped() && args.a_group == 0;
 }
@@ -120,7 +120,7 @@ std::string reject_epilogue(const Args& args) {
   return {};
 }
 
-/// How codes.clh calls the storage of a scale.
+/// The name that codes.clh has for the storage type of a scale.
 const char* scale_name(const TensorView& scale) { return scale.dtype == DType::u8 ? "e8m0" : name(scale.dtype); }
 
 }  // namespace

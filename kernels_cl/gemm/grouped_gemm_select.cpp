@@ -15,7 +15,8 @@ bool slices_k(const Kernel& kernel, bool concurrent) {
   return kernel.k_slices == KSlices::last_waits || (kernel.k_slices == KSlices::all_wait && !concurrent);
 }
 
-/// Those that multiply such operands there and build, in their order; on GPUs T0 only where no extension does.
+/// The candidates that multiply such operands on the device and build, in the order of `candidates`. On GPUs T0 is
+/// included only if no extension fits.
 std::vector<const Candidate*> suitable(const Args& args, const Device& device) {
   const DeviceCaps& caps = device.caps;
   const auto builds = [&](const Kernel& kernel) {
@@ -34,7 +35,7 @@ std::vector<const Candidate*> suitable(const Args& args, const Device& device) {
   return found.empty() ? last : found;
 }
 
-/// Rows of an expert up to which it is taken.
+/// The largest number of rows per expert for which a candidate is chosen.
 std::int64_t most_rows_of(const Candidate& one, const Args& args, const Device& device) {
   const Kernel& kernel = *one.kernel;
   if (const TunedChoice* tuned =
@@ -50,7 +51,7 @@ std::string rows_text(std::int64_t most_rows) {
 }  // namespace
 
 const std::vector<Candidate>& candidates() {
-  // Never destroyed: a static object with a destructor could be used after it at exit.
+  // Never destroyed: at exit, other code could use a static object after its destructor ran.
   static const auto* list = [] {
     auto* all = new std::vector<Candidate>;
     for (const auto variants : {cpu::variants(), hopper::variants(), nvidia::variants(), gpu::variants()})
@@ -167,19 +168,19 @@ std::vector<tuning::Line> describe_choices(const Device& device) {
     for (const Range& range : ranges(a, weights, device)) {
       lines.push_back(tuning::line_of(tuning::most_rows_name(a, weights, range.variant), rows_text(range.most_rows),
                                       tuning::find_most_rows(device.tuning, a, weights, range.variant)));
-      if (range.most_rows == any_rows) break;  // those after it are for what it cannot fill
+      if (range.most_rows == any_rows) break;  // later ones are for products that it cannot spread over all units
     }
   return lines;
 }
 
 std::uint64_t scratch_bytes(const DeviceCaps& caps, bool concurrent) {
   if (caps.type != DeviceType::gpu) return 0;
-  std::uint64_t most = 0;  // of a slice, with the two words of its stamp
+  std::uint64_t most = 0;  // bytes of a K-slice, with the two words of its stamps
   for (const Candidate& one : candidates())
     if (slices_k(*one.kernel, concurrent) && one.kernel->extension->offered(caps))
       most = std::max(most, sums_bytes(*one.kernel) + 16);
   const std::uint64_t all = most * caps.compute_units;
-  return all <= caps.max_alloc_bytes / 64 ? all : 0;  // or workspaces would be little else
+  return all <= caps.max_alloc_bytes / 64 ? all : 0;  // otherwise workspaces would consist of little else
 }
 
 std::int64_t slices_of(const Kernel& kernel, const Args& args, const DeviceCaps& caps) {
@@ -212,7 +213,7 @@ Choice choose(const Args& args, const Config& config, const Device& device) {
                                ? fmt::format("from {} rows of an expert on, it has {}", wanted.least_rows, of_expert)
                                : fmt::format("for {} of an expert, it has {}",
                                              rows_text(most_rows_of(wanted, args, device)), of_expert)};
-  // Its tiles leave compute units idle: others may be done sooner.
+  // The tiles of `wanted` leave compute units idle, so another variant may finish sooner.
   constexpr double tile_time_k = 7168;
   const auto time = [&](const Candidate* one) {
     const Kernel& kernel = *one->kernel;

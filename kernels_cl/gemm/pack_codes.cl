@@ -1,11 +1,11 @@
-// Packing of quantized weights, see pack_codes.hpp and panels.clh. Source codes of CODE_BITS stand in units of
-// UNIT_BYTES, each with UNIT_ROWS (along n) or UNIT_COLUMNS (along k) of them.
+// Packs quantized weights into panels, see pack_codes.hpp and panels.clh. The source has codes of -DCODE_BITS bits in
+// units of -DUNIT_BYTES bytes; a unit holds -DUNIT_ROWS codes along n or -DUNIT_COLUMNS codes along k.
 #include "kernels_cl/gemm/pack_codes_args.h"
 #include "kernels_cl/gemm/panels.clh"
 
 enum { LANES = PACK_LANES };
 
-// Element (row, column) of the source's codes.
+// Code (row, column) of the source.
 inline int source_code(const __global uchar* source, pack_source of, long row, long column) {
   const long n = of.first_row + row, k = of.first_k + column;
   const long unit = n / UNIT_ROWS * of.row_stride + k / UNIT_COLUMNS * of.column_stride - of.first_unit;
@@ -27,8 +27,9 @@ inline int panel_code(const __global uchar* row, int column) {
 #endif
 }
 
-// A work-item makes the bytes of the columns lane, lane + 16, lane + 32 and lane + 48, and leaves in them what belongs
-// to other matrices. Of K-major panels it makes four k of every PACK_K_LANES-th column, of words whole ones.
+// In n_major panels a work-item writes the bytes of columns lane, lane + 16, lane + 32 and lane + 48. It keeps the
+// codes of other matrices in these bytes. In k_major panels it writes four k of every PACK_K_LANES-th column, in
+// k_words panels whole words.
 __kernel __attribute__((reqd_work_group_size(PACK_LANES, PACK_K_LANES, 1))) void pack_codes(
     const __global uchar* source, __global uchar* packed, const pack_codes_args given) {
   const pack_codes_args args = given;
@@ -94,7 +95,7 @@ typedef ushort Scale;
 typedef uchar Scale;
 #endif
 
-// Scales of groups of K become [panel][group][column].
+// Packs scales of groups of K as [panel][group][column].
 __kernel __attribute__((reqd_work_group_size(PANEL, 1, 1))) void pack_scales(const __global Scale* scale,
                                                                              const __global int* source_group,
                                                                              __global Scale* packed_scale,
@@ -115,7 +116,7 @@ __kernel __attribute__((reqd_work_group_size(PANEL, 1, 1))) void pack_scales(con
   }
 }
 
-// Zero points likewise.
+// Packs zero points in the same order.
 __kernel __attribute__((reqd_work_group_size(PANEL, 1, 1))) void pack_zeros(const __global uchar* zero,
                                                                             const __global int* source_group,
                                                                             __global short* packed_zero,

@@ -35,7 +35,7 @@ std::string reject_codes(const char* what, const BufferView& source, const CodeL
   return {};
 }
 
-/// The last of the groups that stand together may be without a partner.
+/// Whether `scale` has `groups` groups. If it is [.., G / P, P], the last set of P groups may be incomplete.
 bool gives_groups(const TensorView& scale, std::int64_t groups) {
   if (scale.rank == 2) return scale.shape[1] == groups;
   return scale.shape[2] >= 1 && quotient_up(groups, scale.shape[2]) == scale.shape[1];
@@ -66,7 +66,7 @@ std::string reject_groups(const Args& args) {
   return reject_codes("zero", args.zero, args.zero_codes);
 }
 
-/// -D definitions of where codes stand, before and after.
+/// -D definitions for the source layout and the panel layout of codes.
 std::string source_options(const CodeLayout& codes, std::size_t scale_bytes, PanelLayout packed) {
   return fmt::format(
       "-DCODE_BITS={} -DUNIT_BYTES={} -DUNIT_ROWS={} -DUNIT_COLUMNS={} -DINTERLEAVED={} -DSCALE_BYTES={}{}",

@@ -1,17 +1,17 @@
 #pragma once
 #include "kernels_cl/common/kernel_args.h"
 
-enum { PACK_LANES = 16, PACK_K_LANES = 4 };  // work-items of a group of pack_codes: columns, and values of k
+enum { PACK_LANES = 16, PACK_K_LANES = 4 };  // work-items of a work-group of pack_codes: along columns, along k
 
-// Where the rows that are packed stand in a panel: row r is column first_column + r of its expert, whose first panel is
-// expert_panel; columns of the last panel from zero_first become zero.
+// Where the packed rows go: row r becomes column first_column + r of its expert, whose first panel is expert_panel. In
+// the last panel, columns from zero_first on become zero.
 typedef struct {
   long expert_panel;
   int rows, first_column, zero_first, pad;
 } pack_columns;
 KERNEL_ARGS(pack_columns, 24);
 
-// Where codes stand in units, of which first_unit is the first of the source: see CodeLayout.
+// Layout of codes in units, see CodeLayout. first_unit is the unit at which the source buffer starts.
 typedef struct {
   long first_unit, row_stride, column_stride, first_row, first_k;
 } pack_source;
@@ -26,7 +26,7 @@ typedef struct {
 } pack_codes_args;
 KERNEL_ARGS(pack_codes_args, 96);
 
-// Groups of K, each of group_rows rows.
+// Scales of groups of K; group_rows rows share a scale.
 typedef struct {
   pack_columns columns;
   long scale_first, source_group_first, packed_scale_first;

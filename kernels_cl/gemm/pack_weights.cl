@@ -1,6 +1,6 @@
-// Weight packing. A work-group fills one panel of one expert for K_BLOCK values of k: LANES = 1 where vectors are
-// explicit, as on a CPU (one work-item moves blocks of 16 x 16 elements through registers), else 64 (neighbouring lanes
-// write neighbouring columns).
+// Packs weights into panels. A work-group fills one panel of one expert for -DK_BLOCK values of k. -DLANES=1 where
+// vectors are explicit, as on a CPU: one work-item moves blocks of 16 x 16 elements through registers. -DLANES=64
+// elsewhere: neighbouring lanes write neighbouring columns.
 #include "kernels_cl/common/any_dtype.clh"
 #include "kernels_cl/gemm/pack_weights_args.h"
 #include "kernels_cl/gemm/panel_order.h"
@@ -10,15 +10,15 @@ enum { PANEL = PANEL_COLUMNS, SIDE = 16 };
 #define W_K_WORDS 0
 #endif
 
-// int4 in words of eight; `i` counts int4 and 16 of them start at a word.
+// int4 elements, eight to a word. `i` counts elements; a vector of 16 elements starts at a whole word.
 inline float load_i4x8(const __global int* p, ulong i) { return (float)((p[i / 8] << (28 - 4 * (int)(i % 8))) >> 28); }
 inline int8 int4_of_word(int word) { return ((int8)(word) << (int8)(28, 24, 20, 16, 12, 8, 4, 0)) >> 28; }
 inline float16 load16_i4x8(const __global int* p, ulong i) {
   return convert_float16((int16)(int4_of_word(p[i / 8]), int4_of_word(p[i / 8 + 1])));
 }
 
-// One expert's matrix: element (row, k) at `first` + row * row_stride + k * k_stride. What it means is
-// (element + offset) * scale, both [K / group_size, rows], null where there is none.
+// One expert's source matrix. Element (row, k) is at `first` + row * row_stride + k * k_stride. Its value is (element +
+// offset) * scale. `offset` and `scale` are [K / group_size, rows], or null if absent.
 typedef struct {
   const __global STORAGE(SOURCE_DTYPE)* elements;
   const __global void *scale, *offset;
@@ -29,7 +29,7 @@ typedef struct {
 
 inline ulong index_of(const Matrix* m, long row, int k) { return m->first + row * m->row_stride + k * m->k_stride; }
 
-// Of the element's scale and offset.
+// Index of the element's scale and offset.
 inline ulong group_index_of(const Matrix* m, long row, int k) { return (ulong)(k / m->group_size) * m->rows + row; }
 
 inline float dequantized(float x, const Matrix* m, long row, int k) {
@@ -45,13 +45,13 @@ inline float16 dequantized16(float16 x, const Matrix* m, long row, int k) {
   return x * load16_any(m->scale, m->scale_dtype, m->scale_first + at);
 }
 
-// Where element (k, column) of a panel stands, which is in rows of a k or in words.
+// Position of element (k, column) in a panel. in_rows: each k has a row of 64 columns; else the panel is in words.
 inline ulong panel_at(bool in_rows, int k, int column) {
   const int bits = OF(bytes_of, PACKED_DTYPE) * 8, word_k = WORD_BITS / bits;
   return in_rows ? (ulong)k * PANEL + column : (ulong)k_word_at(k, column, bits) * word_k + k % word_k;
 }
 
-// Columns [begin, end) of `to`, a panel whose column 0 is `row`; k in [k_begin, k_end).
+// Copies columns [begin, end) and k in [k_begin, k_end) to the panel `to`, whose column 0 is source row `row`.
 inline void copy_columns(const Matrix* from, __global STORAGE(PACKED_DTYPE)* to, long row, int begin, int end,
                          int k_begin, int k_end, bool in_rows) {
   for (int column = begin; column < end; ++column)
@@ -60,7 +60,7 @@ inline void copy_columns(const Matrix* from, __global STORAGE(PACKED_DTYPE)* to,
    panel_at(in_rows, i, column));
 }
 
-// The same for SIDE columns, where the rows of one k are neighbours.
+// The same for SIDE columns, if the source's rows of one k are neighbours in memory.
 inline void copy_block(const Matrix* from, __global STORAGE(PACKED_DTYPE)* to, long row, int column, int k_begin,
                        int k_end) {
   for (int i = k_begin; i < k_end; ++i) OF(store16, PACKED_DTYPE)
@@ -68,7 +68,7 @@ inline void copy_block(const Matrix* from, __global STORAGE(PACKED_DTYPE)* to, l
    (ulong)i * PANEL + column);
 }
 
-// The elements of two low or high halves in turn.
+// Interleaves the elements of two low or two high halves.
 inline float16 low_halves(float16 a, float16 b) {
   return (float16)(a.s0, b.s0, a.s1, b.s1, a.s2, b.s2, a.s3, b.s3, a.s4, b.s4, a.s5, b.s5, a.s6, b.s6, a.s7, b.s7);
 }
@@ -82,8 +82,8 @@ inline void interleave_halves(const float16* from, float16* to) {
   }
 }
 
-// The same for SIDE columns and SIDE values of k, where a row's k are neighbours: interleaving the halves of the rows
-// four times transposes them.
+// The same for SIDE columns and SIDE values of k, if a row's k are neighbours in memory. Interleaving the halves of the
+// rows four times transposes the block.
 inline void transpose_block(const Matrix* from, __global STORAGE(PACKED_DTYPE)* to, long row, int column, int k) {
   float16 even[SIDE], odd[SIDE];
   for (int i = 0; i < SIDE; ++i)
@@ -97,7 +97,7 @@ inline void transpose_block(const Matrix* from, __global STORAGE(PACKED_DTYPE)* 
 }
 
 #if W_K_WORDS && LANES == 1
-// Makes words of the rows of a panel's k, which take the same memory.
+// Converts a panel in place from rows of one k to words; both take the same memory.
 inline void make_words(__global STORAGE(PACKED_DTYPE)* panel, int k_begin, int k_end) {
   const int word_k = WORD_BITS / (OF(bytes_of, PACKED_DTYPE) * 8);
   for (int i = k_begin; i < k_end; i += word_k) {
@@ -137,11 +137,12 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void pack_weights(
                        args.group_size,
                        args.scale_dtype,
                        args.offset_dtype};
-  // Columns of this panel, and the row that would be its column 0.
+  // `row`: the source row that would be this panel's column 0. [begin, end): the panel's columns from the source.
   const long row = panel * PANEL - args.first_column;
   const int begin = max(0L, -row), end = min((long)PANEL, args.rows - row);
   const int zero_begin = clamp(args.zero_first - panel * PANEL, 0L, (long)PANEL);
-  // Rows of a whole panel become words in the end; columns beside those of others are such at once.
+  // A panel that is filled whole is written in rows, which become words at the end. A panel that also has columns of
+  // other matrices is written in words at once.
   const bool makes_words = W_K_WORDS && LANES == 1 && begin == 0 && zero_begin <= end,
              in_rows = makes_words || !W_K_WORDS;
 #if LANES == 1

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t int4_per_word = 8;
 
-/// The source's matrices, in elements: of i32 each is an int4.
+/// Sizes and strides of the source's matrices, in elements. The elements of an i32 source are int4.
 struct Matrices {
   std::int64_t experts = 1, rows = 0, k = 0, stride = 0, row_stride = 0, k_stride = 0;
 };
@@ -115,7 +115,7 @@ std::string reject(const Args& args, const Device&) {
 void enqueue(StreamView stream, const Args& args, Submit submit) {
   const std::string reason = reject(args, *stream.device);
   require(reason.empty(), "pack_weights: {}", reason);
-  // Long blocks of k keep the memory streams of a CPU's one work-item going; a GPU wants many work-groups.
+  // On a CPU, long blocks of k keep the memory streams of the one work-item going. A GPU wants many work-groups.
   const bool explicit_vectors = stream.device->caps.preferred_float_width >= 4;
   const std::int64_t lanes = explicit_vectors ? 1 : 64, k_block = explicit_vectors ? 1024 : 64;
   const Matrices m = matrices_of(args);

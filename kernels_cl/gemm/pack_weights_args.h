@@ -1,8 +1,8 @@
 #pragma once
 #include "kernels_cl/common/kernel_args.h"
 
-// Strides count elements, of which a word of int4 has eight. Row r of a source is column first_column + r of its packed
-// expert; columns of the last panel from zero_first become zero.
+// Strides count elements; a word of int4 has eight. Row r of a source becomes column first_column + r of its packed
+// expert. In the last panel, columns from zero_first on become zero.
 typedef struct {
   long source_first, scale_first, offset_first, packed_first;
   long source_stride, row_stride, k_stride, scale_stride, packed_stride;

@@ -11,38 +11,38 @@
 
 namespace moecl::grouped_gemm {
 
-/// Instructions beside those of T0, and what they multiply.
+/// Instructions that a variant needs beyond T0, and the operands that they multiply.
 struct Extension {
   bool (*offered)(const DeviceCaps& caps);
   bool (*multiplies)(const Args& args);
-  const char* what;  ///< of `multiplies`, in words
+  const char* what;  ///< `multiplies` in words
 };
 
-/// Whether slices of K have work-groups of their own, and which of a tile's wait for the others to add up sums.
+/// Whether K-slices have their own work-groups, and which work-groups of a tile wait for the others to add up the sums.
 enum class KSlices { none, last_waits, all_wait };
 
-/// How a variant is compiled and launched. What was measured of it stands in kernels_cl/tuning/gemm_variants.json.
+/// How a variant is compiled and launched. Its measurements are in kernels_cl/tuning/gemm_variants.json.
 struct Kernel {
   Variant variant;
   const ProgramSource* source;           ///< its kernel has the same name
   const Extension* extension = nullptr;  ///< null: T0, which multiplies everything
-  const char* options = "";              ///< -D definitions beside those of operands
+  const char* options = "";              ///< -D definitions in addition to those of the operands
   std::int64_t tile_rows;                ///< rows of one expert that a work-group takes
-  std::int64_t panels = 1;               ///< of a work-group, on CPUs at most; there a gated activation's come in pairs
+  std::int64_t panels = 1;               ///< per work-group, on CPUs at most; there a gated activation counts pairs
   std::size_t work_items;                ///< of a work-group
   std::uint64_t local_mem_bytes;         ///< of a work-group
-  std::uint64_t gated_bytes = 0;         ///< what a gated activation takes beside them
-  /// One work-item keeps a tile of sums in its registers: for CPUs whose driver wants vectors of at least so many
-  /// floats. 1: the work-items of a group share a tile
+  std::uint64_t gated_bytes = 0;         ///< additional local memory for a gated activation
+  /// Above 1: one work-item keeps a tile of sums in its registers, for CPUs whose driver prefers vectors of at least
+  /// this many floats. 1: the work-items of a work-group share a tile
   std::uint32_t min_float_width = 1;
-  std::uint32_t good_float_width = 1;           ///< where the device prefers shorter vectors, only a table takes it
+  std::uint32_t good_float_width = 1;           ///< if the device prefers shorter vectors, only a tuning table picks it
   bool tensor_cores = false;                    ///< a kernel of tensor_tile.clh
-  bool persistent = false;                      ///< a work-group a compute unit takes tiles in turn
-  bool activates = false;                       ///< its sums
-  bool quantizes = false;                       ///< the activation of its sums
-  bool k_major = false;                         ///< it reads such panels too
-  bool (*k_words)(const Args& args) = nullptr;  ///< whether it reads such panels; null: none
-  bool (*faster_in_words)(const Args& args) = nullptr;  ///< of those that it reads; null: none
+  bool persistent = false;                      ///< one work-group per compute unit takes tiles in turn
+  bool activates = false;                       ///< applies the activation to its sums
+  bool quantizes = false;                       ///< quantizes the activated sums
+  bool k_major = false;                         ///< also reads k_major panels
+  bool (*k_words)(const Args& args) = nullptr;  ///< whether it reads k_words panels; null: never
+  bool (*faster_in_words)(const Args& args) = nullptr;  ///< whether k_words is faster for it; null: never
   KSlices k_slices = KSlices::none;
 };
 
@@ -59,16 +59,16 @@ namespace gpu {
 std::span<const Kernel> variants();
 }
 
-/// A variant with what was measured of it.
+/// A variant with its measurements.
 struct Candidate {
   const Kernel* kernel;
-  std::int64_t most_rows;  ///< of an expert, that it is good for where no table of the device says otherwise
-  double tile_us;    ///< of a tile that a compute unit has alone, K = 7168: compares variants of the same operands
-  double slices_us;  ///< that slices of K take beside their part of it
-  std::int64_t least_rows;  ///< from so many on it goes before those for fewer rows; 0: those go first
+  std::int64_t most_rows;  ///< of an expert for which it is good, unless a tuning table of the device says otherwise
+  double tile_us;          ///< time of one tile alone on a compute unit, K = 7168: compares variants for equal operands
+  double slices_us;        ///< time that K-slices add to their share of a tile
+  std::int64_t least_rows;  ///< of an expert, from which on it precedes variants for fewer rows; 0: they precede it
 };
-/// All, those with least_rows first, then those for fewer rows. `select` takes the first that fits: of those of
-/// extensions, then of T0.
+/// All candidates: first those with least_rows, then the others, each in ascending order of most_rows. `select` takes
+/// the first that fits, extensions before T0.
 const std::vector<Candidate>& candidates();
 /// Null: there is none of that name.
 const Kernel* find(std::string_view variant);

@@ -1,17 +1,17 @@
-// Groups of neighbouring columns become codes with a scale each, or the numbers that the codes stand for. On a CPU a
-// work-item walks the groups of a row; on a GPU the teams of all work-groups take the groups of all rows, one each.
+// Quantizes groups of neighbouring columns, each to codes with a scale, or to the numbers that the codes stand for. On
+// a CPU a work-item walks the groups of a row. On a GPU each team of a work-group takes one group of one row.
 #include "kernels_cl/quantize/quantize_group.clh"
 #include "kernels_cl/common/rows.clh"
 #include "kernels_cl/quantize/quantize_groups_args.h"
 
-// Groups of a row whose scales a CPU's work-item finds before it makes their codes: a group's codes wait for its scale,
-// which takes as long as the codes themselves.
+// Number of groups whose scales a CPU's work-item finds before it makes their codes. A group's codes wait for its
+// scale, which takes as long to find as the codes take to make.
 enum { AT_ONCE = 16 };
 
 // A group of a row of the result.
 typedef struct {
   long row;
-  int group;  // the number of groups: the team has none, as it is past the last row
+  int group;  // the number of groups if the team has none, being past the last row
 } Place;
 INLINE Place place_of_team(int groups, long rows) {
   const uint unit = (uint)get_group_id(0) * TEAMS + team_number(), row = unit / (uint)DIVISOR(groups);
@@ -29,7 +29,7 @@ INLINE Group group_at(const __global STORAGE(X_DTYPE)* x, __global STORAGE(Q_DTY
                     {of_row.scale + (of_row.scale ? min(at, groups - 1) : 0), of_row.zero + (of_row.zero ? at : 0)}};
   return of;
 }
-// The row of x that a row of the result is made from; negative: none.
+// The row of x from which a row of the result is made; negative: none.
 INLINE long source_of(long row, const __global int* index, const __global int* row_ends, quantize_groups_args args) {
   return gathered_row(row, index ? index + args.index_first : 0, args.divisor, args.rows, row_ends, args.experts,
                       args.rows_per_expert);
@@ -76,13 +76,13 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_groups
       store_codes(group_at(x, q, width, group, groups, out, first + i), scales[i], rules, kept);
   }
 #else
-  // A team past the last row, or of a row to leave alone, has no columns: all still meet at the barriers.
+  // A team past the last row, or of a row that stays untouched, has no columns, but still reaches all barriers.
   quantize_group(group_at(x, q, width, group, groups, out, place.group), rules, scratch);
 #endif
 }
 
-// Dynamic scales of groups in several rows: the bits of the largest magnitude, which order as the numbers do, then the
-// scale itself.
+// Dynamic scales of groups that span several rows. This kernel finds the bits of the largest magnitude, which have the
+// order of the magnitudes. scale_of_largest then turns them into the scale.
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void largest_of_rows(const __global STORAGE(X_DTYPE)* x,
                                                                                  const __global int* index,
                                                                                  const __global int* row_ends,

@@ -38,7 +38,7 @@ static_assert(ROUND_HALVES_TO_EVEN == static_cast<int>(Rounding::halves_to_even)
 static_assert(ROUND_HALVES_AWAY == static_cast<int>(Rounding::halves_away));
 static_assert(ROUND_TOWARD_ZERO == static_cast<int>(Rounding::toward_zero));
 
-/// What `format` is stored as when its codes are asked for.
+/// The type in which codes of `format` are stored.
 DType code_dtype(CodeType format) { return is_integer(format) ? DType::i8 : storage_dtype(format).value_or(DType::u8); }
 
 ScaleRule rule_of(const OperandQuant& how) {
@@ -65,7 +65,7 @@ bool is_for_each_expert(const TensorView& view, const Args& args) {
   return view.rank == 1 && view.dtype == DType::f32 && view.contiguous() &&
          view.shape[0] == std::max<std::int64_t>(experts_of(args), 1);
 }
-/// Whether the rows of an expert are quantized by a number of their own.
+/// Whether the rows of each expert have a scale or global scale of their own.
 bool by_expert(const Args& args) {
   return args.global_scales.present() ||
          (args.rule == ScaleRule::given && args.row_ends.present() && is_for_each_expert(args.scale, args));

@@ -1,5 +1,5 @@
 #pragma once
-// What the kernels that quantize groups of columns (quantize_group.clh) are given, alone or with more.
+// Options and arguments for kernels that quantize groups of columns (quantize_group.clh), alone or among other work.
 #include <moecl/code_numbers.hpp>
 #include <moecl/quantize_groups.hpp>
 
@@ -32,12 +32,12 @@ inline float largest_of(CodeType format) {
 }
 inline bool has_scale(const Args& args) { return of_whole_tensor(args.rule) || of_several_rows(args); }
 
-/// Work-items of a work-group, in teams that take a group of columns each: at most 64 numbers a lane stay in registers.
+/// Work-items of a work-group, in teams that take a group of columns each. A lane keeps up to 64 numbers in registers.
 struct Lanes {
   std::int32_t count, team, kept_steps = 0;
-  bool knows_rules;  ///< the program is of one format and rule
+  bool knows_rules;  ///< the program is compiled for one format and rule
 
-  /// Of few groups, for which less code counts more than reading once, and on a CPU one program for all rules.
+  /// For few groups: short code matters more than reading the numbers only once. On a CPU one program serves all rules.
   Lanes(std::int32_t lanes, std::int32_t lanes_of_team, const DeviceCaps& caps)
       : count(lanes), team(lanes_of_team), knows_rules(caps.type != DeviceType::cpu) {}
   Lanes(std::int64_t group, std::int64_t groups, const Config& config, const Device& device)
@@ -46,12 +46,12 @@ struct Lanes {
         knows_rules(device.caps.type != DeviceType::cpu || count == 1) {
     if (count == 1) return;
     const DeviceCaps& caps = device.caps;
-    const std::int64_t steps = (group + 15) / 16;  // of one lane
+    const std::int64_t steps = (group + 15) / 16;  // if a lane had the group alone
     const std::int64_t wanted = std::max(std::min<std::int64_t>(steps, 32), (steps + 3) / 4);
     const auto most = static_cast<std::int32_t>(std::bit_floor(std::min<std::size_t>(256, caps.max_work_group_size)));
     const std::int64_t largest = count != 0 ? count : most;
     team = static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint64_t>(std::min(wanted, largest))));
-    // Many groups in few work-groups; a whole row fills a small one.
+    // Groups that are parts of rows share few large work-groups. A group that is a whole row gets a small one.
     if (count == 0) count = groups == 1 ? std::max(std::min(32, most), team) : most;
     const std::int64_t of_team = quotient_up(steps, team);
     if (of_team <= 4 && caps.type != DeviceType::cpu) kept_steps = static_cast<std::int32_t>(of_team);
@@ -61,7 +61,7 @@ struct Lanes {
 
 inline quantize_rules rules_of(const Args& args) {
   const Minifloat format = minifloat_of(args.format);
-  // The only order of the rule e4m3.
+  // The rule e4m3 has only this order of operations.
   const Quotient quotient = args.rule == ScaleRule::e4m3 ? Quotient::reciprocal : args.quotient;
   return {.bits = is_integer(args.format) ? 0 : std::int32_t{format.bits()},
           .mantissa_bits = format.mantissa_bits,
@@ -83,7 +83,7 @@ inline bool same_rules(const Args& a, const Args& b) {
   };
   return fields(a) == fields(b);
 }
-/// What quantize_numbers.clh is compiled with.
+/// -D definitions for quantize_numbers.clh.
 inline std::string number_options(const Args& args, bool knows_rules, bool exact_reciprocal, const DeviceCaps& caps) {
   const bool scale_is_code = args.scale.present() && args.scale.dtype != DType::f32;
   std::string options =
@@ -103,7 +103,7 @@ inline std::string options(const Args& args, const Lanes& lanes, const DeviceCap
   const bool given = has_scale(args);
   const bool fours =
       lanes.count > 1 && has_fours(args.x) && has_fours(args.q) && (groups_of(args) == 1 || group_of(args) % 4 == 0);
-  // Nothing infinite may be divided by a finite scale.
+  // Division by the reciprocal is exact only if no infinity is divided by a finite scale. The conditions ensure that.
   const bool exact_reciprocal = lanes.count > 1 && caps.correctly_rounded_divide && !given &&
                                 args.rule != ScaleRule::range && std::isinf(args.most_amax);
   return fmt::format("-DLANES={} -DTEAM={} -DNEIGHBOURS={} -DFOURS={} -DKEPT_STEPS={} -DHAS_SCALE={} -DIS_VALUES={:d}",

@@ -1,4 +1,4 @@
-// Quantization of rows. One work-item a row on a CPU (LANES = 1), 64 on a GPU.
+// Quantizes rows to integers or 8-bit floats. A row is shared by -DLANES work-items: 1 on a CPU, 64 on a GPU.
 #include "kernels_cl/common/columns.clh"
 #include "kernels_cl/common/dtype.clh"
 #include "kernels_cl/common/lanes.clh"
@@ -22,7 +22,7 @@ inline float16 values(Row row, int first) {
   return row.smooth ? x * OF(load_step, SMOOTH_DTYPE)(row.smooth, first, row.width) : x;
 }
 
-// What -DSCHEME names: how a row finds its quantizer, and the codes that this gives.
+// Functions that -DSCHEME selects: quantizer_of_<scheme> finds the quantizer of a row, codes_<scheme> applies it.
 inline Quantizer quantizer_of_symmetric(Row row, float levels, int rounding, __local int* scratch) {
   int16 largest = 0;
   FOR_EACH_STEP (first, row.width) largest = max(largest, magnitude_bits(values(row, first)));
@@ -30,7 +30,7 @@ inline Quantizer quantizer_of_symmetric(Row row, float levels, int rounding, __l
 }
 inline float16 codes_symmetric(Quantizer q, float16 x) { return symmetric_codes(q, x); }
 
-// Integers that order as the numbers do, with NaN at either end; and back.
+// Converts numbers to integers that have the same order, with NaN at either end, and back.
 inline int16 ordered_bits(float16 x) { return as_int16(x) ^ (as_int16(x) >> 31 & 0x7fffffff); }
 inline float value_of(int bits) { return as_float(bits ^ (bits >> 31 & 0x7fffffff)); }
 
@@ -57,7 +57,7 @@ inline float16 codes_static_f16(Quantizer q, float16 x) {
 }
 inline float16 codes_given(Quantizer q, float16 x) { return offset_codes(q.levels, x * q.scale); }
 
-// What -DFLOATS names: codes of floats of 8 bits.
+// Functions that -DFLOATS selects: codes of 8-bit floats.
 inline int16 float_codes_e4m3(float16 x, float limit) {
   const Minifloat e4m3 = {8, 3, -6, 0x7e};
   return minifloat_codes(e4m3, x, 0, HALVES_TO_EVEN);
@@ -68,7 +68,7 @@ inline int16 float_codes_e5m2(float16 x, float limit) {
 }
 inline int16 float_codes_hif8(float16 x, float limit) { return hif8_codes(x, limit); }
 inline float16 quotients_given(Quantizer q, float16 x) { return x * q.scale; }
-// A row of zeros has zeros without a sign.
+// In a row of zeros (scale 0) all quotients are +0.
 inline float16 quotients_symmetric(Quantizer q, float16 x) {
   return q.scale == 0.0f ? (float16)(0.0f) : symmetric_quotients(q, x);
 }
@@ -106,7 +106,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void quantize_rows(
   if (row_ends) row_ends += args.row_ends_first;
   const int slot = index ? index[args.index_first + row] : 0;
   const long source = index ? slot / DIVISOR(args.divisor) : row;
-  // A row to leave alone has no columns: all work-items still meet at the barriers.
+  // A row that stays untouched has no columns, but its work-items still reach all barriers.
   const bool valid =
       slot >= 0 && source < args.rows && (!row_ends || row_is_valid(row, row_ends, experts, rows_per_expert));
   const long expert = !valid || args.smooth_stride == 0 ? 0

@@ -40,7 +40,7 @@ const char* name_of(Scheme scheme) {
   return "given";
 }
 
-/// How the kernel calls floats.
+/// The kernel's name of a float format.
 const char* name_of(Codes codes) {
   switch (codes) {
     case Codes::e4m3:
@@ -58,12 +58,12 @@ const char* name_of(Codes codes) {
 std::int64_t experts_of(const Args& args) { return args.row_ends.present() ? args.row_ends.shape[0] : 0; }
 
 bool is_floats(const Args& args) { return args.codes != Codes::integer; }
-/// int4 codes to an element of q; 1: there are none.
+/// int4 codes per element of q; 1: the codes are not int4.
 std::int64_t packed(const Args& args) {
   return args.q.dtype == DType::i32 ? 8 : args.q.dtype == DType::u8 && !is_floats(args) ? 2 : 1;
 }
 
-/// The largest code's number.
+/// The number that the largest code stands for.
 float levels(const Args& args) {
   switch (args.codes) {
     case Codes::e4m3:
@@ -71,7 +71,7 @@ float levels(const Args& args) {
     case Codes::e5m2:
       return 57344;
     case Codes::hif8:
-      // A number that is only converted becomes infinity beyond the largest one.
+      // Without a scale, numbers are only converted. Those beyond the largest number become infinity.
       return args.scheme == Scheme::given && !args.scale.present() ? std::numeric_limits<float>::infinity() : 32768;
     case Codes::integer:
       break;

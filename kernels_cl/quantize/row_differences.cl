@@ -1,4 +1,4 @@
-// How far rows are from others. A work-item walks a row on a CPU, the lanes of a work-group share it on a GPU.
+// Measures how far rows of y are from rows of x. A row has one work-item on a CPU, the lanes of a work-group on a GPU.
 #include "kernels_cl/common/columns.clh"
 #include "kernels_cl/common/dtype.clh"
 #include "kernels_cl/common/lanes.clh"

@@ -1,5 +1,5 @@
 #pragma once
-// The orders of rounding of a row's integer codes, quantize_rows::Rounding says what each is.
+// The orders of rounding for codes of a row. quantize_rows::Rounding says what each one is.
 enum {
   ROUNDING_DIVIDE,
   ROUNDING_DIVIDE_SCALED,

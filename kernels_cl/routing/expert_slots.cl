@@ -1,10 +1,11 @@
-// Which experts of a product are in the few slots of device memory: one work-group of ITEMS takes them in.
+// Experts of a product take turns in the few slots of device memory. With -DSLOTS, -DEXPERTS (upper limits) and
+// -DITEMS: the kernel by which one work-group of ITEMS assigns slots. Else the kernel that copies experts into slots.
 #include "kernels_cl/routing/expert_slots_args.h"
 
 #ifdef SLOTS
 #define NEVER INT_MAX
 
-// Counters: hits, misses, passes, fetches foreseen, hits by them. Fetches: how many, then an expert and its slot each.
+// counters: hits, misses, passes, prefetched experts, hits on those. fetches: their number, then (expert, slot) pairs.
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void expert_slots_claim(
     const __global int* row_ends, __global int* slots, __global int* holders, __global int* priorities,
     __global int* fetches, __global long* counters, __global int* awaited, const expert_slots_claim_args given) {
@@ -25,7 +26,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void expert_slots_cl
     if (policy == SLOTS_LEAST_STALE) priorities[e] = as_int(as_float(priorities[e]) * args.fading + used[e]);
   }
   barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-  // Slots from the one that is given away first. Those of this product's experts stay.
+  // `order` lists the slots in the order in which they are given away. Slots of experts in use are not given away.
   for (int s = item; s < SLOTS; s += ITEMS) {
     const int holder = s < args.slot_count ? holders[s] : -1, e = holder - args.first_expert;
     const int in_use = e >= 0 && e < args.experts && used[e];
@@ -48,7 +49,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void expert_slots_cl
     if (slot < 0) continue;  // more experts with rows than slots
     const int holder = holders[slot];
     if (holder >= 0) slots[holder - args.first_expert] = -1;
-    if (slots[e] >= 0) holders[slots[e] - args.first_slot] = -1;  // another part's
+    if (slots[e] >= 0) holders[slots[e] - args.first_slot] = -1;  // its slot in another part becomes free
     slots[e] = args.first_slot + slot, holders[slot] = args.first_expert + e, awaited[slot] = args.foreseen;
     fetches[1 + 2 * number] = args.first_expert + e, fetches[2 + 2 * number] = slots[e];
   }
@@ -71,8 +72,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void expert_slots_cl
   }
 }
 #else
-// Work-items of dimension 0 share the copy of a fetch, of which dimension 1 has one each: -DRUNS=1: an item copies a
-// run of units, as CPUs like it; else neighbours copy neighbours.
+// Dimension 1 is the number of the fetch; the work-items of dimension 0 share its copy. -DRUNS=1, best for CPUs: a
+// work-item copies a run of units. Else neighbouring work-items copy neighbouring units.
 __kernel void expert_slots_fetch(const __global UNIT* from, __global UNIT* to, const __global int* fetches,
                                  const expert_slots_fetch_args given) {
   const expert_slots_fetch_args args = given;

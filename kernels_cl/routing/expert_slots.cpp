@@ -18,14 +18,14 @@ extern const ProgramSource expert_slots;
 namespace moecl::expert_slots {
 namespace {
 
-constexpr std::size_t items = 64;  // of the work-group that claims
+constexpr std::size_t items = 64;  // work-items of the work-group that claims
 constexpr std::int64_t most_experts = 4096, most_slots = 2048;
 
 static_assert(static_cast<int>(Policy::lru) == SLOTS_LRU &&
               static_cast<int>(Policy::least_stale) == SLOTS_LEAST_STALE &&
               static_cast<int>(Policy::fixed) == SLOTS_STATIC);
 
-/// Local memory of so many entries: few programs serve all sizes.
+/// Entries of local memory, rounded up to a power of two: few programs serve all sizes.
 std::uint64_t room_for(std::int64_t count) { return std::bit_ceil(static_cast<std::uint64_t>(count)); }
 
 std::string reject_bytes(const char* what, const TensorView& view, std::int64_t bytes) {
@@ -87,7 +87,7 @@ std::string reject(const Fetch& args) {
 
 namespace {
 
-/// Bytes that an item copies at a time, those of uint16 or uint4 at most.
+/// Bytes that a work-item copies at a time: at most a uint16 on a CPU, at most a uint4 elsewhere.
 std::int64_t unit_of(const Fetch& args, const DeviceCaps& caps) {
   const std::uint64_t alignment =
       static_cast<std::uint64_t>(args.from.shape[1]) | args.from.buffer.offset_bytes | args.to.buffer.offset_bytes;
@@ -113,7 +113,7 @@ LaunchPlan plan(const Fetch& args, const DeviceCaps& caps) {
   require(reason.empty(), "expert_slots: {}", reason);
   const bool in_runs = caps.type == DeviceType::cpu;
   const std::int64_t unit = unit_of(args, caps);
-  // As many as hide the bus, whatever a fetch has.
+  // At most as many work-groups as hide the latency of the bus, whatever the size of a fetch.
   const std::size_t group = in_runs ? 1 : items, groups = 4 * caps.compute_units,
                     all = static_cast<std::size_t>(args.from.shape[1] / unit),
                     wide = std::min(quotient_up(all, group), groups);

@@ -1,7 +1,7 @@
-// Stable counting sort of slots by expert. Few slots are one chunk and one kernel; of many each work-group has a chunk,
-// and two kernels share a table: how many slots of each expert a chunk has, then where the slots go.
+// Stable counting sort of slots by expert. Few slots are one chunk, which one kernel sorts. Many slots are divided into
+// one chunk per work-group. Then one kernel writes a table of slots per chunk and expert, and another scatters by it.
 //
-// A pass of a sort by wide keys takes a digit of the key for the expert, and the slots in the order of the pass before.
+// A sort by wide keys takes several passes. In each a digit of the key is the expert, and `order` the result so far.
 #include "kernels_cl/routing/sort_slots.clh"
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_one_chunk(
@@ -14,7 +14,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_one
   sort_slots(args, tensors, sort_memory(counters, scratch, args.experts));
 }
 
-// table: [chunks][experts] slots, then [chunks] whether one has a wrong id.
+// table: [chunks][experts] numbers of slots, then [chunks] flags of chunks with a wrong id.
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_histogram(const __global int* ids,
                                                                                        const __global int* order,
                                                                                        __global int* table,
@@ -33,8 +33,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void expert_sort_his
   if (get_local_id(0) == 0) table[(long)chunks * experts + chunk] = some_are_wrong;
 }
 
-// The first chunk with a slot in fault, INT_MAX if there is none: a wrong id, or more rows of an expert than it can
-// take.
+// The first chunk with a slot in fault, INT_MAX if there is none. A fault is a wrong id, or a slot past the capacity of
+// its expert.
 inline int first_chunk_in_fault(expert_sort_args p, const __global int* table, int chunks, __local int* least) {
   int found = INT_MAX;
   FOR_EACH_BY_LANES (c, chunks) found = min(found, table[(long)chunks * p.experts + c] ? c : INT_MAX);

@@ -18,13 +18,13 @@ extern const ProgramSource expert_sort;
 namespace moecl::expert_sort {
 namespace {
 
-/// How the slots are cut: one chunk is one kernel without scratch.
+/// How the slots are divided into chunks. One chunk takes one kernel and no scratch.
 struct Chunks {
   std::int64_t count, slots_each;
 };
 
 Chunks chunks(std::int64_t slots, std::int32_t experts, const DeviceCaps& caps) {
-  // A chunk has a table of E counters, which every chunk reads, and several chunks take another launch. On a GPU two
+  // Each chunk adds E counters to the table, which every chunk reads. Several chunks take one more launch. On a GPU two
   // chunks save less time than that costs.
   const bool is_cpu = caps.type == DeviceType::cpu;
   const std::int64_t smallest = std::max<std::int64_t>(is_cpu ? 8192 : 2048, experts), fewest = is_cpu ? 2 : 3;
@@ -34,7 +34,7 @@ Chunks chunks(std::int64_t slots, std::int32_t experts, const DeviceCaps& caps) 
   return {std::max<std::int64_t>(1, quotient_up(slots, slots_each)), slots_each};
 }
 
-/// Entries of the kernels' table: counts and a flag of each chunk.
+/// Entries of the kernels' table: E counts and a flag per chunk.
 std::int64_t table_entries(std::int64_t count, std::int32_t experts) { return count * (experts + 1); }
 
 std::string reject_keys(const Args& args) {
@@ -64,7 +64,7 @@ std::string reject(const Args& args, const Config& config, const Device& device)
     return fmt::format("experts: [{}, {}) is no range of the {} experts", args.first_expert, args.end_expert,
                        args.total_experts);
   const std::int64_t slots = args.ids.elements(), experts = local_experts(args);
-  // Rows and slots are counted in int32; over-full experts count on past the last row.
+  // Rows and slots are counted in int32. The row counter of an over-full expert runs on past its last row.
   constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max() - 128;
   if (slots > largest) return fmt::format("ids: {} slots, at most {} are possible", slots, largest);
   if (args.rows_per_expert < 0 || args.rows_per_expert > (largest - slots) / experts)

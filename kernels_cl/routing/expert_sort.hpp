@@ -1,5 +1,5 @@
 #pragma once
-// What the kernels that sort slots (sort_slots.clh) are given, alone or with more.
+// Launch shape and arguments of the kernels that sort slots (sort_slots.clh), also of those that do more than sort.
 #include <moecl/expert_sort.hpp>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace moecl::expert_sort {
 
 inline std::int32_t local_experts(const Args& args) { return args.end_expert - args.first_expert; }
 
-/// The lanes of a work-group, in teams with counters of their own.
+/// The lanes of a work-group, divided into teams. Each team has its own counters.
 struct Lanes {
   std::int32_t count, teams = 1;
 
@@ -26,7 +26,7 @@ struct Lanes {
   }
 };
 
-/// On a GPU teams of 32 for four tiles of slots each, as far as their counters fit.
+/// On a GPU teams of 32 lanes with four tiles of slots each, as far as their counters fit in local memory.
 inline Lanes lanes_for(std::int64_t slots, std::int32_t experts, const Config& config, const DeviceCaps& caps) {
   constexpr std::int32_t team = 32, least = 64;
   if (caps.type == DeviceType::cpu && config.lanes == 0) return {1};

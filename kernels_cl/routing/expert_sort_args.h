@@ -1,8 +1,8 @@
 #pragma once
 #include "kernels_cl/common/kernel_args.h"
 
-// Ids outside [lowest_id, highest_id] are in fault. The expert of a slot is (id >> shift) & mask; those of
-// [first_expert, first_expert + experts) take part. capacity: rows of an expert, 0 in the standard layout.
+// Ids outside [lowest_id, highest_id] are in fault. The expert of a slot is (id >> shift) & mask. Only experts
+// [first_expert, first_expert + experts) take part. capacity: rows per expert; 0 in the standard layout.
 typedef struct {
   long ids_first, order_first, row_ends_first, counts_first, sorted_slots_first, slot_rows_first, fault_first;
   long table_first;

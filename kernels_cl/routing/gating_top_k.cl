@@ -1,4 +1,4 @@
-// Expert gating. One work-group, of one team, a token.
+// Expert gating. One work-group per token; all its work-items are one team.
 #include "kernels_cl/common/fault.clh"
 #include "kernels_cl/routing/choose_experts.clh"
 
@@ -14,7 +14,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gating_top_k(
   choose_experts(args, tokens, get_group_id(0), true, team_memory(of_group, args));
 }
 
-// The same of tokens whose experts stand in a table. A logit of no expert is NaN, whose weight is 0.
+// The same for tokens whose experts come from a table. An entry that is no expert has logit NaN, hence weight 0.
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gating_top_k_by_table(
     const __global STORAGE(LOGITS_DTYPE)* logits, const __global uchar* finished, const __global int* experts,
     const __global void* token_ids, __global int* ids, __global STORAGE(WEIGHT_DTYPE)* weights, __global int* fault,

@@ -140,7 +140,7 @@ OperatorCost cost(const Args& args) {
   std::uint64_t bytes = args.logits.size_bytes() + args.ids.size_bytes() + args.weights.size_bytes();
   for (const TensorView& view : {args.selection_bias, args.finished, args.scores, args.table.token_ids})
     if (view.present()) bytes += view.size_bytes();
-  // An exponential counts one; the choice compares every expert once for each of the K.
+  // An exponential counts as one operation. The choice compares every expert once for each of the K.
   const auto logits = static_cast<std::uint64_t>(args.logits.elements());
   return {bytes, logits * (3 + static_cast<std::uint64_t>(args.ids.shape[1]))};
 }

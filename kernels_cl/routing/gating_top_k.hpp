@@ -1,5 +1,5 @@
 #pragma once
-// What the kernels that choose experts (choose_experts.clh) are given, alone or with more.
+// Options and arguments of the kernels that choose experts (choose_experts.clh), also of those that do more.
 #include <moecl/gating_top_k.hpp>
 
 #include "kernels_cl/common/launch_shape.hpp"
@@ -8,8 +8,8 @@
 
 namespace moecl::gating_top_k {
 
-/// Local memory of a team of lanes, in words of 8 bytes: bests, keys, chosen logits, keys of groups. Keys are read 16
-/// at a time at most, from the last expert of a group at worst; a step may be 4 experts.
+/// Local memory of a team of lanes, in words of 8 bytes: bests (one per step, which may be 4 experts), keys, chosen
+/// logits, keys of groups. Keys have padding: a read of 16 may begin at the last expert of a group.
 inline std::int32_t team_words(std::int64_t experts, const RouterSpec& spec) {
   const std::int64_t halves =
       (experts + 31) / 16 * 16 + (spec.top_k + 15) / 16 * 16 + (spec.kept_groups < spec.groups ? spec.groups : 1);
@@ -23,7 +23,7 @@ inline std::size_t local_bytes(std::int32_t words, std::int32_t lanes, std::int3
          static_cast<std::size_t>(lanes) * (sizeof(float) + sizeof(std::uint64_t));
 }
 
-/// Work-items of a token. Tuned ones must leave the local memory that the default ones do.
+/// Work-items per token: the tuned number, or the default if the tuned one needs too much local memory.
 inline std::int32_t token_lanes(std::int64_t experts, const RouterSpec& spec, const Config& config,
                                 const Device& device) {
   constexpr std::int32_t on_gpu = 32;
@@ -37,7 +37,7 @@ inline std::string options(const Args& args) {
          dtype_option("WEIGHT_DTYPE", args.weights);
 }
 
-/// Of a program that has this rule alone. @param team  work-items of a token
+/// Options of a program with the code of this rule alone. @param team  work-items of a token
 inline std::string rule_options(const Args& args, const RouterSpec& spec, std::int32_t team, const DeviceCaps& caps) {
   const bool is_warp = team == 32 && caps.nv_compute_capability >= 70;
   const bool in_registers =

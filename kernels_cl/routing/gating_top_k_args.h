@@ -6,8 +6,8 @@ enum { SOFTMAX, SIGMOID, NO_FUNCTION, SQRT_SOFTPLUS, SPARSE_MIXER };
 enum { BEFORE_TOP_K, AFTER_TOP_K };
 enum { GROUP_MAX, GROUP_SUM_OF_TOP_2 };
 
-// top_k: columns of the ids, of which the last `shared` are no choice. team_words: local memory of a team of lanes, in
-// words of 8 bytes.
+// top_k: columns of ids. The last `shared` of them are shared experts, which are not chosen. team_words: local memory
+// of a team of lanes, in words of 8 bytes.
 typedef struct {
   long logits_first, selection_bias_first, finished_first, ids_first, weights_first, scores_first;
   long logits_stride, ids_stride, weights_stride, scores_stride;

@@ -1,4 +1,4 @@
-// Where the experts of routed slots stand: one work-item a slot.
+// Finds the place of the expert of each routed slot. One work-item per slot.
 #include "kernels_cl/common/fault.clh"
 #include "kernels_cl/routing/physical_experts_args.h"
 
@@ -22,7 +22,7 @@ __kernel void physical_experts_t0(const __global int* ids, const __global int* p
   }
   physical[args.physical_first + slot] = place;
   if (!placed_weights) return;
-  // The experts that are there share the weight of those that are gone.
+  // The weights of a token's present experts are scaled up by the weights of those that are gone; the sum stays.
   const int first = slot / args.top_k * args.top_k;
   float all = 0, here = 0;
   weights += args.weights_first;

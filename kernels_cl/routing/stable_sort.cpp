@@ -7,7 +7,7 @@
 namespace moecl::stable_sort {
 namespace {
 
-/// How a key is cut. 2^12 counters fit the local memory of every device and make two passes of 24 bits.
+/// How a key is cut into digits. 2^12 counters fit in the local memory of every device, and sort 24 bits in two passes.
 struct Digits {
   std::int32_t passes, bits;
 
@@ -15,7 +15,7 @@ struct Digits {
   std::int32_t values() const { return 1 << bits; }
 };
 
-/// Of the order that goes from pass to pass besides sorted_slots.
+/// Bytes of the second buffer for the order from pass to pass; the first buffer is sorted_slots.
 std::uint64_t order_bytes(std::int64_t slots, const Digits& digits) {
   return digits.passes == 1 ? 0 : static_cast<std::uint64_t>(slots) * sizeof(std::int32_t);
 }
@@ -23,7 +23,7 @@ std::uint64_t order_bytes(std::int64_t slots, const Digits& digits) {
 expert_sort::Args pass(const Args& args, const Digits& digits, std::int32_t number) {
   const std::int64_t slots = args.keys.shape[0];
   const std::uint64_t used = order_bytes(slots, digits);
-  // The last pass writes the result; the orders before it take turns.
+  // The passes write to sorted_slots and to scratch in turn, so that the last one writes sorted_slots.
   const auto order_after = [&](std::int32_t pass_number) {
     if ((digits.passes - 1 - pass_number) % 2 == 0) return args.sorted_slots;
     return TensorView(args.scratch.slice(0, used), DType::i32, {slots});

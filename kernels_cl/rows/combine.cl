@@ -1,12 +1,12 @@
-// Weighted combine. One work-item a token on a CPU (LANES = 1), 64 and more on a GPU. Each walks the token's rows in
-// order for its columns, so the sums are the same whatever the number of lanes.
+// Weighted sum of the rows of each token. LANES work-items per token: 1 on a CPU, 64 or more on a GPU. Each work-item
+// adds the token's rows in order for its own columns, so the sums do not depend on the number of lanes.
 #include "kernels_cl/common/columns.clh"
 #include "kernels_cl/common/dtype.clh"
 #include "kernels_cl/rows/combine_args.h"
 
 #pragma OPENCL FP_CONTRACT OFF
 
-// Slots whose rows a GPU asks for together, since a loop would wait for each of them.
+// Slots whose rows a GPU loads together. A loop over single slots would wait for each load.
 enum { AHEAD = LANES == 1 ? 1 : 4 };
 
 #if ROWS_SCALED
@@ -16,7 +16,7 @@ inline float16 rounded_to_f32(float16 x) { return x; }
 inline float16 rounded_to_bf16(float16 x) { return as_float16(convert_uint16(bf16_bits16(x)) << 16); }
 #endif
 
-// A step of a row, which has a scale for each 8 columns where rows are scaled.
+// Loads a step of a row. -DROWS_SCALED=1: the row has one scale per 8 columns.
 inline float16 load_row(const __global STORAGE(ROWS_DTYPE)* row, const __global STORAGE(SCALE_DTYPE)* scale, int first,
                         int hidden) {
   const float16 x = OF(load_step, ROWS_DTYPE)(row, first, hidden);
@@ -85,7 +85,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void combine(
       }
 #pragma unroll
       for (int i = 0; i < AHEAD; ++i) x[i] = 0.0f;
-      // A GPU loads another row for a slot without one, which leaves no branch between the loads.
+      // For a slot without a row a GPU loads row 0, so that there is no branch between the loads.
       if (LANES == 1 ? row_exists(row[0], args.row_count) : args.row_count > 0)
 #pragma unroll
         for (int i = 0; i < AHEAD; ++i) {

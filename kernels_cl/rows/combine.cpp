@@ -17,7 +17,7 @@ namespace moecl::combine {
 
 namespace {
 
-/// Slots of each token where each has as many.
+/// Slots per token, if all tokens have equally many.
 std::int64_t slots_each(const Args& args) {
   return args.out.shape[0] == 0 ? 0 : args.slot_rows.shape[0] / args.out.shape[0];
 }
@@ -92,7 +92,7 @@ std::string reject_rows(const Args& args, std::int64_t hidden) {
 
 combine_args kernel_args(const Args& args) {
   const std::int64_t tokens = args.out.shape[0], top_k = slots_each(args);
-  // Rows are named by int32: those past its range are out of reach.
+  // Row numbers are int32. Rows past that range cannot be reached.
   const std::int64_t reach = std::numeric_limits<std::int32_t>::max();
   return {.rows_first = first_element(args.rows),
           .rows_scale_first = first_element(args.rows_scale),
@@ -147,7 +147,7 @@ LaunchPlan plan(const Args& args, const Config& config, const Device& device) {
   const std::int32_t lanes = tuned_lanes("combine", config.lanes, device);
   const auto local = static_cast<std::size_t>(lanes);
   const std::int64_t tokens = args.out.shape[0], hidden = args.out.shape[1];
-  // The type of what is absent does not matter: one program less.
+  // The type of an absent tensor does not matter. A default type saves programs.
   const std::string options =
       fmt::format("-DLANES={}{}{} -DWEIGHTS_DTYPE={}{} -DBIAS={} -DBIAS_DTYPE={} -DROWS_SCALED={} -DSCALE_DTYPE={}",
                   lanes, dtype_option("ROWS_DTYPE", args.rows), dtype_option("OUT_DTYPE", args.out),

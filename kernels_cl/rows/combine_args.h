@@ -6,7 +6,7 @@ typedef struct {
   long shared_first, shared_gate_first, residual_first, active_first, out_first;
   long rows_stride, weights_stride, bias_stride, bias_ids_stride;
   long shared_stride, shared_gate_stride, residual_stride, out_stride;
-  long token_slots, k_slots;  // from a token's slots to the next one's, and from one of its slots to the next
+  long token_slots, k_slots;  // strides in slots: from token to token, and from k to k + 1 of a token
   int row_count, slot_count, top_k, hidden, bias_count, shared_token, shared_count, skip_zero_weights, pad;
   float shared_scale;
 } combine_args;

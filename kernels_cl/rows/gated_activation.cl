@@ -1,5 +1,5 @@
-// Activation between an expert's two products. One work-item a row on a CPU (LANES = 1), 64 and more on a GPU.
-// Quantized rows are computed twice, once for the largest value and once to write.
+// Activation between an expert's two products. LANES work-items per row: 1 on a CPU, 64 or more on a GPU. Rows with
+// DYNAMIC_CODES are computed twice: once for the largest magnitude, once to write the codes.
 #include "kernels_cl/common/columns.clh"
 #include "kernels_cl/common/dtype.clh"
 #include "kernels_cl/common/lanes.clh"
@@ -9,7 +9,7 @@
 #include "kernels_cl/rows/activation16.clh"
 #include "kernels_cl/rows/gated_activation_args.h"
 
-// A step of one half of a row: the left (0) or the right one (1), or of interleaved rows the even or the odd columns.
+// Loads a step of half a row: the left (right = 0) or right half (1); with -DINTERLEAVED=1 the even or odd columns.
 #if !INTERLEAVED
 #define HALF_OF(dtype, type)                                                                         \
   inline type##16 half_##dtype(const __global storage_##dtype* x, int right, int first, int width) { \
@@ -36,7 +36,7 @@ HALF_OF(f16, float)
 HALF_OF(bf16, float)
 HALF_OF(i32, int)
 
-// A row, and what dequantizes its columns; NULL where absent.
+// A row, and the operands that dequantize its columns; absent ones are NULL.
 typedef struct {
   const __global STORAGE(X_DTYPE)* x;
   const __global float* column_scale;
@@ -49,7 +49,7 @@ inline float16 dequantized(Row row, int right, int first) {
 #if !DEQUANTIZE
   return convert_float16(OF(half, X_DTYPE)(row.x, right, first, row.width));
 #else
-  // An i32 bias has i32 rows: their sum is exact.
+  // An i32 bias comes with i32 rows, so the sum is exact.
 #if BIAS_IS_I32
   const int16 sum =
       OF(half, X_DTYPE)(row.x, right, first, row.width) + OF(half, BIAS_DTYPE)(row.bias, right, first, row.width);
@@ -94,7 +94,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void gated_activatio
   const int experts = args.experts, scalar_quant = args.scalar_quant;
   out += args.out_first + row * args.out_stride;
   if (row_ends) row_ends += args.row_ends_first;
-  // An invalid row has no columns: all work-items still meet at the barriers.
+  // An invalid row gets width 0 instead of a return: all work-items must meet at the barriers.
   const bool valid = !row_ends || row_is_valid(row, row_ends, experts, args.rows_per_expert);
   const int width = valid ? args.width : 0;
   const long expert = valid && row_ends ? expert_of_row(row, row_ends, experts, args.rows_per_expert) : 0;

@@ -175,7 +175,7 @@ void enqueue(StreamView stream, const Args& args, const Config& config, Submit s
 
 OperatorCost cost(const Args& args) {
   constexpr std::uint64_t flops_per_element =
-      5;  // silu: negate, exponential, add, divide, two products; the others are near
+      5;  // silu: negate, exponential, add, divide, two products; the others cost about as much
   std::uint64_t bytes = args.x.size_bytes() + args.out.size_bytes();
   for (const TensorView& view :
        {args.scale, args.column_scale, args.row_scale, args.bias, args.quant_scale, args.quant_offset})

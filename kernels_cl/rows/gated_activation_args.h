@@ -1,7 +1,7 @@
 #pragma once
 #include "kernels_cl/common/kernel_args.h"
 
-enum { NO_CODES, DYNAMIC_CODES, STATIC_CODES };  // what -DQUANTIZE says: the scale is each row's own, or given
+enum { NO_CODES, DYNAMIC_CODES, STATIC_CODES };  // -DQUANTIZE: none, a scale computed per row, given scales
 
 typedef struct {
   long x_first, row_ends_first, column_scale_first, row_scale_first, bias_first;

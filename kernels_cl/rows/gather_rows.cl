@@ -1,4 +1,4 @@
-// Row gather. One work-item a row on a CPU (LANES = 1), 64 and more on a GPU.
+// Gathers rows by an index. LANES work-items per row: 1 on a CPU, 64 or more on a GPU.
 #include "kernels_cl/common/columns.clh"
 #include "kernels_cl/common/dtype.clh"
 #include "kernels_cl/common/rows.clh"

@@ -1,5 +1,5 @@
-// Group lists to row ends and back. One work-group does all: LANES work-items with a run of experts each, whose sums
-// they tell each other. Loops beside barriers are uniform, which PoCL needs.
+// Converts group lists to row ends and back, in one work-group. Each of its LANES work-items has a run of experts; the
+// work-items exchange the sums of their runs. Loops beside barriers are uniform, which PoCL needs.
 #include "kernels_cl/rows/group_list_args.h"
 #include "kernels_cl/common/fault.clh"
 #include "kernels_cl/common/lanes.clh"
@@ -21,10 +21,10 @@ inline void store_entry(List of, long i, long value) {
   else
     ((__global int*)of.base)[of.first + i] = (int)value;
 }
-// Cut so that differences and sums of entries cannot overflow: what is cut is in fault whatever its value.
+// Clamps an entry, so that differences and sums of entries cannot overflow. An entry outside these bounds is in fault.
 inline long load_cut(List of, long i, int rows) { return clamp(load_entry(of, i), (long)INT_MIN, rows + 1L); }
 
-// Where the experts of this work-item's run start, as a sum over the runs before.
+// Exclusive prefix sum over the work-items: the sum of all runs before this work-item's.
 inline long sum_before(long run_sum, __local long* lane_sums) {
   const int lane = get_local_id(0);
   lane_sums[lane] = run_sum;
@@ -35,7 +35,7 @@ inline long sum_before(long run_sum, __local long* lane_sums) {
   return sum;
 }
 
-// The rows that entry i gives its expert; negative where it is in fault.
+// The number of rows that entry i gives its expert. A negative number is a fault.
 inline long entry_count(List of, int kind, int i, int rows) {
   if (kind == GROUP_LIST_PAIRS) return load_cut(of, 2 * (long)i + 1, rows);
   const long value = load_cut(of, i, rows);
@@ -58,7 +58,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void group_list_read
   row_ends += args.row_ends_first;
   fault = fault_word(fault, args.fault_first);
 
-  // Counts by expert go through row_ends. Of pairs, those before the one that ends the list count.
+  // row_ends first holds the counts by expert. `end`: a pair (0, 0) ends a list of pairs.
   int end = args.entries;
   for (int first = 0; first < (args.kind == GROUP_LIST_PAIRS ? args.entries : 0); first += LANES) {
     const int i = first + lane;
@@ -129,7 +129,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void group_list_writ
   const List entries = {list, args.list_first, args.wide};
   source += args.source_first;
 
-  // A run's sum: of rows for the cumulative list, of experts with rows for the pairs.
+  // The sum of a run: experts with rows for a list of pairs, else rows.
   const int run = (args.experts + LANES - 1) / LANES;
   long sum = 0;
   for (int i = 0; i < run; ++i) {

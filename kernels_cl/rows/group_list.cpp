@@ -32,7 +32,7 @@ std::string reject_list(const TensorView& list, Kind kind, std::int64_t experts,
 
 std::int64_t experts_of(const TensorView& view) { return view.rank == 1 ? view.shape[0] : 0; }
 
-/// Of the one work-group.
+/// The plan of the one work-group.
 LaunchPlan plan_launch(const char* variant, const std::string& refused, const Config& config, const DeviceCaps& caps,
                        const TensorView& list, const OperatorCost& work) {
   require(refused.empty(), "group_list: {}", refused);
@@ -61,7 +61,7 @@ group_list_read_args kernel_args(const Read& args) {
           .pad = 0};
 }
 
-/// What a list is written from.
+/// The tensor from which a list is written.
 const TensorView& source_of(const Write& args) { return args.row_ends.present() ? args.row_ends : args.counts; }
 
 group_list_write_args kernel_args(const Write& args) {

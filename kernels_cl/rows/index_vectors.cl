@@ -1,4 +1,4 @@
-// Steps on vectors of indices: one work-item an element.
+// Small operations on vectors of indices. One work-item per element.
 #include "kernels_cl/common/fault.clh"
 #include "kernels_cl/rows/index_vectors_args.h"
 
@@ -16,7 +16,7 @@ __kernel void index_vectors_narrow(const __global void* from, const __global int
       args.wide ? ((const __global long*)from)[args.from_first + i] : ((const __global int*)from)[args.from_first + i];
   const int cut = convert_int_sat(value);
   const bool inside = cut >= args.low && cut < args.high;
-  to[i] = inside ? cut : args.otherwise;  // only now: `to` may be `from`
+  to[i] = inside ? cut : args.otherwise;  // after the load: `to` may be `from`
   if (!inside) set_fault(fault_word(fault, args.fault_first), INDEX_OUT_OF_RANGE, i, cut);
 }
 

@@ -14,13 +14,13 @@ namespace {
 
 std::int64_t length(const TensorView& view) { return view.rank == 1 ? view.shape[0] : -1; }
 
-/// Why `view` does not hold `count` indices in whatever shape; empty when it does.
+/// Why `view` does not hold `count` indices in any shape; empty when it does.
 std::string reject_shaped(const char* what, const TensorView& view, std::int64_t count) {
   if (view.present() && view.dtype == DType::i32 && view.elements() == count && view.contiguous()) return {};
   return fmt::format("{}: expected {} elements of i32, got {}", what, count, view.describe());
 }
 
-/// Why `view` does not hold indices of either width in whatever shape; empty when it does.
+/// Why `view` does not hold i32 or i64 indices in any shape; empty when it does.
 std::string reject_numbers(const char* what, const TensorView& view) {
   const bool ints = view.dtype == DType::i32 || view.dtype == DType::i64;
   if (view.present() && ints && view.contiguous()) return {};

@@ -40,7 +40,7 @@ std::int64_t lanes_from(const RowOperator& op, const json& value, const DeviceCa
 }
 
 std::int64_t most_rows_from(const json& value) {
-  const auto* word = value.get_ptr<const std::string*>();  // json == "any" would allocate, and be noexcept
+  const auto* word = value.get_ptr<const std::string*>();  // json == "any" would allocate, although it is noexcept
   const std::int64_t rows = word != nullptr && *word == "any" ? any_rows : whole_number(value);
   if (rows < 0) fail(ErrorCode::invalid_data, "{} rows are negative", rows);
   return rows;
@@ -54,7 +54,7 @@ std::int64_t most_rows_from(const json& value, const DeviceCaps& caps) {
   return rows;
 }
 
-/// Errors: invalid_data  there is no such choice, or it cannot be that
+/// Errors: invalid_data  no choice has this name, or its value is not allowed
 std::int64_t value_from(const std::string& name, const json& value, const DeviceCaps& caps) {
   for (const RowOperator& op : row_operators())
     if (name == lanes_name(op.name)) return lanes_from(op, value, caps);
@@ -82,7 +82,7 @@ void add_entry(const Entry& entry, const std::string& origin, const DeviceCaps& 
 }  // namespace
 
 const std::vector<RowOperator>& row_operators() {
-  // Never destroyed: a static object with a destructor could be used after it at exit.
+  // Never destroyed: at exit, other code could use a static object after its destructor ran.
   static const auto* list = new std::vector<RowOperator>{
       {"gating_top_k", "32", false},    {"gather_rows", "64", true},
       {"quantize_rows", "64", true},    {"quantize_groups", "32 to 256, by the group", true},

@@ -26,7 +26,7 @@ JsonDocument parse(std::string_view table) {
   }
 }
 
-/// How closely an entry describes the device; negative when it is about others.
+/// How closely an entry describes the device; negative if it describes other devices.
 int closeness(const nlohmann::json& match, const DeviceCaps& caps) {
   int closest = 0;
   for (const auto& [property, value] : match.items()) {

@@ -79,7 +79,7 @@ if "avx2" in pathlib.Path("/proc/cpuinfo").read_text():
 # Of kernels for tensor cores: the test that must notice, on the simulated GPU, which may be what does.
 SIMULATED = {
     "groups: a step has the scales of the one before":
-        ("QuantizedGemmTest.MultipliesRowsOfCodesWithScalesOfGroups*", ("gemm, step + 1);  // while", "gemm, step);  // while")),
+        ("QuantizedGemmTest.MultipliesRowsOfCodesWithScalesOfGroups*", ("gemm, step + 1);", "gemm, step);")),
     "groups: mma.sync has a step's scales for the next one":
         ("QuantizedGemmTest.MultipliesShortRows*", ("SCALES_AHEAD ? step + 1 : step", "SCALES_AHEAD ? step : step")),
     "codes: a large scale of an odd column alone is not seen":

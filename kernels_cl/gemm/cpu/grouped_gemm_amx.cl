@@ -1,13 +1,13 @@
-// Grouped GEMM for a CPU with the tile registers of AMX: 16 x 16 sums of 16 rows and 16 columns in one instruction, of
-// pairs of bf16 (tdpbf16ps) or of fours of i8 (tdpbssd) in each of 16 steps of k.
+// Grouped GEMM for a CPU with the tile registers of AMX. One instruction multiplies 16 rows with 16 columns for up to
+// 16 steps of k, and adds to 16 x 16 sums. A step is a pair of bf16 (tdpbf16ps) or four i8 (tdpbssd).
 //
-// A work-item multiplies the rows of a tile with up to PANEL_RUN panels. It copies A_STEPS of its rows by tiles to
-// local memory, so that they need not stand side by side, and a block of a panel as the steps of dot_steps.clh; totals
-// go through local memory from block to block. Rows past the last are computed, but not stored. Sums of bf16 run over k
-// in tiles, in the same order for any number of rows; sums of i8 are exact.
+// A work-item multiplies the rows of a tile with up to PANEL_RUN panels. It packs A_STEPS steps of its rows as AMX
+// tiles into local memory, so that the rows need not be adjacent in `a`. It also packs a block of a panel there, as
+// steps of dot_steps.clh. Totals stay in local memory between blocks. Rows past the last are computed, but not stored.
+// bf16 sums run over k tile by tile, in the same order for any number of rows. i8 sums are exact.
 #include "kernels_cl/gemm/cpu/dot_panel.clh"
 
-// Steps in a tile: they end with the runs.
+// Steps of k in an AMX tile: as many as divide a group, so that tiles end where runs end.
 #if !W_GROUPED || W_GROUP % (OF(IS_I8, A_DTYPE) ? 64 : 32) == 0
 typedef uint16 TileRow;
 #elif W_GROUP % (OF(IS_I8, A_DTYPE) ? 32 : 16) == 0
@@ -29,14 +29,14 @@ typedef struct {
   TileRow row[SIDE];
 } RowsTile;
 
-// What ldtilecfg reads.
+// The tile configuration that ldtilecfg reads.
 // Source: Intel Architecture Instruction Set Extensions Programming Reference, chapter 3, palette 1.
 typedef struct {
   uchar palette, start_row, reserved[14];
   ushort row_bytes[16];
   uchar rows[16];
 } TileShapes;
-// tmm0 to tmm3 are sums, 4 and 5 rows, 6 and 7 steps.
+// tmm0 to tmm3 are the accumulators, tmm4 and tmm5 hold rows, tmm6 and tmm7 hold steps.
 inline void begin_tiles(void) {
   TileShapes shapes = {1, 0};
   for (int t = 0; t < 8; ++t) {
@@ -58,24 +58,24 @@ inline void end_tiles(void) { __asm__ volatile("tilerelease"); }
   __asm__ volatile("tdpbssd %%tmm" #steps ", %%tmm" #rows ", %%tmm" #sums ::: "memory")
 #endif
 
-// Sums of runs wait for the scales of theirs; others go on.
+// With groups a run's sums begin at 0, as its scales multiply them at its end. Otherwise they continue the totals.
 #if W_GROUPED
 #define BEGIN_SUMS(t, from) __asm__ volatile("tilezero %%tmm" #t ::)
 #else
 #define BEGIN_SUMS(t, from) LOAD_TILE(t, from, SUMS_BYTES)
 #endif
 
-// The panel's next block, asked for while this one is made and multiplied, into the second-level cache: the first holds
-// this one.
+// Prefetches the panel's next block while this block is packed and multiplied. It goes to the second-level cache, since
+// the first-level cache holds this block.
 typedef struct {
   const __global char* next;
-  int lines;  // at a time
+  int lines;  // cache lines that one `fetch` prefetches
 } Fetch;
 inline void fetch(Fetch* of) {
   for (int line = 0; line < of->lines; ++line, of->next += 64) __builtin_prefetch(of->next, 0, 2);
 }
 
-// Sums of 32 rows.
+// Accumulates the sums of 32 rows.
 inline void multiply_two(const __local RowsTile* rows, const __local Step* steps, int tiles, __local Sum* sums,
                          Fetch* ahead) {
   __local Sum* const second = sums + SIDE * PARTS;
@@ -102,7 +102,7 @@ inline void multiply_two(const __local RowsTile* rows, const __local Step* steps
     STORE_TILE(3, second + part + 1, SUMS_BYTES);
   }
 }
-// Of 16.
+// Accumulates the sums of 16 rows.
 inline void multiply_one(const __local RowsTile* rows, const __local Step* steps, int tiles, __local Sum* sums,
                          Fetch* ahead) {
   BEGIN_SUMS(0, sums);
@@ -128,7 +128,7 @@ inline void multiply_one(const __local RowsTile* rows, const __local Step* steps
   STORE_TILE(3, sums + 3, SUMS_BYTES);
 }
 
-// Steps [begin, end) of a row, by tiles; steps past the last are zero.
+// Copies steps [begin, end) of a row to row `at` of consecutive AMX tiles. Steps past the last are zero.
 inline void copy_row(const __global STORAGE(A_DTYPE)* row, int begin, int end, int at, __local RowsTile* tiles) {
   const __global PackedUint* from = (const __global PackedUint*)row + begin;
   const int steps = end - begin;
@@ -140,7 +140,7 @@ inline void copy_row(const __global STORAGE(A_DTYPE)* row, int begin, int end, i
   for (int step = 0; i < steps; ++i, ++step) ((__local uint*)&tiles->row[at])[step] = from[i].v;
 }
 
-// Those of the panel-th of the work-item's panels. @param all_sums  Shape: [PANEL_RUN, PANELS_EACH, TILE_ROWS, PARTS]
+// The sums of one of the work-item's panels. @param all_sums  Shape: [PANEL_RUN, PANELS_EACH, TILE_ROWS, PARTS]
 inline __local Total* sums_of(__local Total* all_sums, int panel, int side) {
   return all_sums + (panel * PANELS_EACH + side) * TILE_ROWS * PARTS;
 }
@@ -166,7 +166,8 @@ ASSEMBLY_FUNCTION void multiply_panels(const Gemm* given, int group, int groups_
   begin_tiles();
   const int steps = k / STEP_K;
   const int passes = tile.count / (2 * SIDE) * 2 + (tile.count % (2 * SIDE) + SIDE - 1) / SIDE;  // over a block
-  // Few rows leave little to do beside fetching: in small turns. Runs do not depend on them.
+  // Few rows leave little to multiply during the prefetch, so their blocks are short. The bounds of runs do not change
+  // with the number of rows: with groups blocks keep their length.
   const int block_steps = W_GROUPED || passes > 1 ? BLOCK_STEPS : SIDE;
   for (int a_begin = 0; a_begin < steps; a_begin += A_STEPS) {
     const int a_end = min(a_begin + A_STEPS, steps);

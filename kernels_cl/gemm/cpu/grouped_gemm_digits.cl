@@ -1,9 +1,10 @@
-// Grouped GEMM for a CPU with AVX2, by AVX-VNNI where there is -DAVX_VNNI=1: rows of numbers, as rows of digits
-// (row_digits.clh), meet words of codes of 4 bits that are integers: i4, and f4, whose numbers are halves of such.
-// Tiles of rows and panels are those of grouped_gemm_tile.
+// Grouped GEMM of f16 or bf16 rows and 4-bit weights for a CPU with AVX2. It multiplies bytes: rows as digits
+// (row_digits.clh), weights as integers, from words of i4 or f4 codes; f4 numbers are integers divided by 2.
+// -DAVX_VNNI=1: uses the dot products of AVX-VNNI. Row tiles and panels are those of grouped_gemm_tile.
 //
-// K goes in blocks of BLOCK_K. At most ROWS_AT_ONCE rows stream the panel; for more its words become bytes once a
-// block. Every sum runs over k in the same runs for any number of rows. Within a run it is exact.
+// K is cut into blocks of BLOCK_K. At most ROWS_AT_ONCE rows stream the panel. For more rows, the panel's words are
+// converted to bytes once per block. Every sum runs over k in the same runs for any number of rows, and is exact within
+// a run.
 #include "kernels_cl/gemm/cpu/register_tile.clh"
 #ifndef AVX_VNNI
 #define AVX_VNNI 0
@@ -13,7 +14,8 @@
 typedef float16 Total;
 #include "kernels_cl/gemm/cpu/store_rows.clh"
 
-// Words of 16 columns make a step of STEP_K: bytes without sign, the weights times W_STEPS plus W_OFFSET.
+// A step: STEP_K values of k of 16 columns, a word per column. Its unsigned bytes are the weights times W_STEPS plus
+// W_OFFSET.
 enum { STEP_K = 8, OPERANDS = STEP_K / 4, STEP_BYTES = PANEL * WORD_BITS / 8 };
 typedef struct {
   uint16 operand[OPERANDS];
@@ -35,14 +37,14 @@ INLINE Step step_of(uint16 words) {
 #endif
 
 enum { FETCHED_AHEAD = 8192 };
-// A processor by itself asks for too little ahead to keep memory busy.
+// The hardware prefetcher alone does not run far enough ahead to keep memory busy.
 INLINE Step next_step(const __global uint16* words) {
   __builtin_prefetch((const __global char*)words + FETCHED_AHEAD);
   return step_of(*words);
 }
 
 enum { ROWS_AT_ONCE = 2, BLOCK_K = 128, BLOCK_STEPS = BLOCK_K / STEP_K, BLOCK_CHUNKS = BLOCK_K / CHUNK_K };
-// Sums of 16 bits hold so many steps.
+// How many steps a sum holds before it is widened: 16-bit sums could overflow; those of AVX-VNNI have 32 bits.
 enum { MOST_STEPS = AVX_VNNI ? BLOCK_STEPS : 32767 / (2 * 128 * (W_OFFSET + W_MOST) * OPERANDS) };
 #if W_GROUPED
 enum { GROUP_STEPS = W_GROUP / STEP_K, MOST_RUNS = BLOCK_CHUNKS + 1 };
@@ -52,7 +54,7 @@ enum { GROUP_STEPS = BLOCK_STEPS, MOST_RUNS = 1 };
 inline int run_end(int begin, int steps) {
   return min(min((begin / GROUP_STEPS + 1) * GROUP_STEPS, (begin / BLOCK_STEPS + 1) * BLOCK_STEPS), steps);
 }
-// What the columns of a panel have in a run.
+// The scales and zero points of a panel's columns in a run.
 typedef struct {
   float16 scale[PARTS];
 #if W_ZERO
@@ -60,22 +62,22 @@ typedef struct {
 #endif
 } Run;
 
-// What a block's rows are multiplied with.
+// The weight operand of a block: a panel's steps in a block of K.
 typedef struct {
   const __global uint16* words;  // from the block on. Shape: [BLOCK_STEPS, PARTS]
   const __local Step* kept;      // the same, as steps
   const __local Run* runs;
-  int begin, end;  // steps, of all of K
+  int begin, end;  // steps, counted from the start of K
 } Block;
-// A row in a block.
+// A row of `a` in a block of K.
 typedef struct {
   uint digits[BLOCK_K / 4 * DIGITS_4K] __attribute__((aligned(64)));
-  int2 run_sums[MOST_RUNS];  // of its first two digits in a run, and of the third
+  int2 run_sums[MOST_RUNS];  // of its elements in each run: sums of d0 + 256 * d1, and of d2
   float unit;
   ushort rests[BLOCK_CHUNKS];
 } RowBlock;
 
-// Sums of a run: of the first two digits, and of the third.
+// Sums of a run's products: with the first two digits, and with the third.
 typedef struct {
   int16 of[1 + HAS_THIRD_DIGIT];
 } Sums;
@@ -100,10 +102,10 @@ INLINE float16 total_with(float16 total, const Sums* sums, int2 run_sums, float 
   return fma(sum, (float16)(unit / W_STEPS), total);
 #endif
 }
-// Sums of one row with one part are too few to hide how long vpdpbusd takes.
+// One row by one part has too few independent sums to hide the latency of vpdpbusd.
 enum { PARTS_OF_ROW = AVX_VNNI && !HAS_THIRD_DIGIT ? 2 : 1, MOST_SUMS = 2 };
-// Adds the products of digits of the block to the totals of so many rows. All but `block` and `of` are known where this
-// is inlined.
+// Adds the products of a block with the digits of `rows` rows to the rows' totals. `rows` and `kept` are constants once
+// this is inlined.
 INLINE void multiply_block(const Block* block, const __local RowBlock* of, int rows, bool kept, __local Total* totals) {
   const int parts = rows == 1 ? PARTS_OF_ROW : 1;
   for (int begin = block->begin, end, run = 0; begin < block->end; begin = end, ++run) {
@@ -147,7 +149,7 @@ INLINE void multiply_block(const Block* block, const __local RowBlock* of, int r
     }
   }
 }
-// Adds the products of what a row's digits leave.
+// Adds the products of a row's rests, the parts of elements that the digits leave out.
 inline void multiply_rests(const Block* block, const __local RowBlock* of, const __global STORAGE(A_DTYPE)* a_row,
                            __local Total* totals) {
   for (int chunk = 0; chunk * CHUNK_K < (block->end - block->begin) * STEP_K; ++chunk)
@@ -204,7 +206,7 @@ inline Block block_of(const Panel* panel, int first, int steps, __local Step* ke
   return block;
 }
 
-// A work-item's panels.
+// The most panels of a work-item, counting both panels of a gated activation.
 enum { MOST_SIDES = PANEL_RUN * PANELS_EACH };
 // Not inlined: see ASSEMBLY_FUNCTION. @param tile_sums  Shape: [MOST_SIDES, TILE_ROWS, PARTS]
 ASSEMBLY_FUNCTION void multiply_tile(const Gemm* given, int group, int groups_beside, int tile_number,
@@ -222,9 +224,9 @@ ASSEMBLY_FUNCTION void multiply_tile(const Gemm* given, int group, int groups_be
     panels[side] = panel_of_side(&gemm, &of_expert, first_own + side / PANELS_EACH, side % PANELS_EACH);
     for (int i = 0; i < tile.count * PARTS; ++i) tile_sums[side * TILE_ROWS * PARTS + i] = 0.0f;
   }
-  // With rows to spare in a tile, those past the last are computed, but not stored.
+  // Rounded up: the tile has room for rows past the last, which are computed, but not stored.
   const int rows = (tile.count + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE * ROWS_AT_ONCE;
-  const int turn = TILE_ROWS / rows * BLOCK_STEPS;  // few rows have many blocks
+  const int turn = TILE_ROWS / rows * BLOCK_STEPS;  // with few rows, several blocks per turn
   const bool streams = tile.count <= ROWS_AT_ONCE;
 
   for (int begin = 0; begin < steps; begin += turn) {

@@ -1,24 +1,24 @@
-// Grouped GEMM for a CPU with the dot products of AVX-512; dot_steps.clh says of what. Tiles of rows, panels and
-// registers are those of grouped_gemm_tile; a work-item takes up to PANEL_RUN panels in turn, since what its rows'
-// totals begin with is the same for all.
+// Grouped GEMM for a CPU with the dot products of AVX-512; dot_steps.clh defines their operands. Row tiles, panels and
+// register tiles are those of grouped_gemm_tile. A work-item takes up to PANEL_RUN panels in turn, since the initial
+// totals of its rows are the same for all panels.
 //
-// The first rows of a tile make steps of the panel, in registers. Where there are others they keep a block of steps for
-// them in local memory, and these fetch the next block meanwhile, a line a step: nothing would be multiplied while the
-// processor waits for it.
-// Every sum runs over k in ascending order, in the same runs for any number of rows. Rows of codes become bf16 a block
-// at a time; their scales for groups of K, which are of whole runs, multiply a run's sums.
+// The first rows of a tile make the panel's steps in registers. If the tile has more rows, the first rows also store a
+// block of steps in local memory, from which the other rows load them. Meanwhile the other rows prefetch the next
+// block, a cache line per step: otherwise nothing would be multiplied while the processor waits for it.
+// Every sum runs over k in ascending order, in the same runs for any number of rows. Rows of codes are converted to
+// bf16 a block at a time. Their scales for groups of K cover whole runs, and multiply a run's sums.
 #include "kernels_cl/gemm/cpu/dot_panel.clh"
 
-// Groups are at least 16 long.
+// A group has at least 16 values of k.
 enum { RUNS_OF_BLOCK = W_GROUPED ? BLOCK_STEPS * STEP_K / 16 + 1 : 1 };
 
 #if CODE_ROWS
 enum { ROWS_OF_A_BLOCK = 1 };
-typedef const __local uint* Row;  // two numbers each
+typedef const __local uint* Row;  // two bf16 numbers each
 inline uint16 step_of_row(Row row, int step) { return row[step % BLOCK_STEPS]; }
 inline Number elements_of_run(Row row, int begin, int end) { return 0; }
 #if OF(CODE_BITS, A_DTYPE) == 8
-// The numbers of each code, and the order of 64 in which they come out in theirs.
+// `numbers`: lookup tables for codes. `order`: permutes 64 codes so that their numbers come out in order of k.
 typedef struct {
   ByteNumbers numbers;
   uint16 order;
@@ -55,7 +55,7 @@ typedef const __global STORAGE(A_DTYPE)* Row;
 inline uint16 step_of_row(Row row, int step) { return (uint16)(((const __global PackedUint*)row)[step].v); }
 #endif
 
-// A work-item's own.
+// The local memory of a work-item.
 typedef struct {
   Total sums[PANELS_EACH * TILE_ROWS * PARTS], first_totals[TILE_ROWS];
   Step kept[BLOCK_STEPS];
@@ -67,20 +67,20 @@ typedef struct {
 #endif
 } Tile;
 
-// What a block's rows are multiplied with.
+// The weight operand of a block: a panel's steps in a block of K.
 typedef struct {
   const __global STORAGE(W_DTYPE)* panel;
   const Codec* codec;
   __local Step* kept;  // steps of the block
   const __local Run* runs;
-  const __local float* row_scales;  // of the runs of the first row that is multiplied, then of the next
+  const __local float* row_scales;  // of each run, from the first row multiplied. Shape: [rows, RUNS_OF_BLOCK]
   int begin, end;                   // steps
-  const __global char* fetched;     // a line a step meanwhile, of what is next
+  const __global char* fetched;     // prefetched meanwhile, a cache line per step
 } Block;
-enum { STREAMED, KEPT, FROM_KEPT };  // steps are made, made and kept, or were kept
+enum { STREAMED, KEPT, FROM_KEPT };  // steps are made; made and stored in `kept`; or loaded from it
 
 enum { FETCHED_AHEAD = 8192 };
-// A processor by itself asks for too little ahead to keep memory busy.
+// The hardware prefetcher alone does not run far enough ahead to keep memory busy.
 INLINE void fetch_ahead(const __global STORAGE(W_DTYPE)* panel, int step) {
 #pragma unroll
   for (int line = 0; line < STEP_BYTES; line += 64)
@@ -131,7 +131,7 @@ INLINE void multiply_run(Block* block, const Row a[REGISTER_ROWS], int rows, int
     }
   }
 }
-// `rows`, `source`: known where this is inlined.
+// Once this is inlined, `source` is a constant, and so is `rows` in every multiply_run.
 INLINE void multiply_block(Block* block, const Row a[REGISTER_ROWS], int rows, int source, __local Total* totals) {
   const __local Run* run = block->runs;
   for (int begin = block->begin, end; begin < block->end; begin = end, ++run) {
@@ -147,8 +147,8 @@ INLINE void multiply_block(Block* block, const Row a[REGISTER_ROWS], int rows, i
   }
 }
 
-// How many of a tile's rows are multiplied together from `row` on: the first few alone, and others in equal parts,
-// since one or two of them would wait for the steps to be loaded.
+// How many rows of a tile, from `row` on, are multiplied together. The first REGISTER_ROWS rows are one part. The
+// others are split into equal parts, since a part of one or two rows would wait for the loads of steps.
 inline int rows_from(int row, int count) {
   const int left = count - row, parts = (left + REGISTER_ROWS - 1) / REGISTER_ROWS;
   return row == 0 ? min(REGISTER_ROWS, count) : (left + parts - 1) / parts;

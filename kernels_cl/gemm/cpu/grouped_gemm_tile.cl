@@ -1,18 +1,19 @@
-// Grouped GEMM for a CPU. A work-group is one work-item: it owns the 64 columns of one panel for up to TILE_ROWS rows
-// of one expert and computes them 6 rows at a time. REGISTER_PARTS = 4: all 64 columns at once, in 24 sums of 16 lanes
-// that fill the registers of AVX-512; 1: 16 columns at once, in sums that fill those of AVX2.
+// Grouped GEMM for a CPU. A work-group is one work-item. It owns the 64 columns of one panel for up to TILE_ROWS rows
+// of one expert, and computes 6 rows at a time. -DREGISTER_PARTS=4: all 64 columns at once, in 24 accumulators of 16
+// lanes, which fill the registers of AVX-512. -DREGISTER_PARTS=1: 16 columns at once, whose sums fill those of AVX2.
 //
-// K goes in blocks, so that a block of the panel stays in a near cache for all rows and parts; at most 6 rows stream
-// the panel once. Weights that are codes or have scales for groups of K become numbers in registers where there are at
-// most 6 rows, else a block at a time in local memory, once for all rows: the same numbers. Rows of such and
-// of f16 and bf16 become numbers a block at a time. Every sum runs over k in ascending order, whatever the blocks.
+// K is cut into blocks, so that a block of the panel stays in a near cache for all rows and parts. If there are at most
+// 6 rows, they stream the panel once. Weights that are codes or have scales for groups of K are dequantized: for at
+// most 6 rows in registers, else a block at a time in local memory, once for all rows. Both give the same numbers. Rows
+// that are codes, have scales for groups, or are f16 or bf16 are converted to f32 a block at a time. Every sum runs
+// over k in ascending order, whatever the blocks.
 #include "kernels_cl/gemm/cpu/register_tile.clh"
 
 #define DECODED_W (W_GROUPED || OF(CODE_BITS, W_DTYPE))
 #define DECODED_A (A_GROUP || OF(CODE_BITS, A_DTYPE) || OF(HAS_16_BITS, A_DTYPE))
 enum { DECODED_K = 64 };
 
-// How many k a few rows stream at a time, what sums resume from, and what is kept of them.
+// stream_k: how many k few rows stream at a time. resumed: the initial value of a run's sums. kept: the total after it.
 #if IS_I8
 // Products of i8 less a zero point are below 2^15, so f32 sums of at most 512 of them are exact; int32 holds the sum of
 // the blocks.
@@ -30,7 +31,7 @@ inline Total kept(Total total, float16 sum) { return sum; }
 #include "kernels_cl/gemm/cpu/store_rows.clh"
 
 #if DECODED_W
-// [k_end - k_begin, PANEL] numbers of the panel.
+// Dequantizes k in [k_begin, k_end) of the panel. @param block  Shape: [k_end - k_begin, PANEL]
 inline void decode_weights(const __global STORAGE(W_DTYPE)* panel, const Groups* of, int k_begin, int k_end,
                            __local float* block) {
   float16 zero[PARTS], scale[PARTS];
@@ -52,7 +53,7 @@ inline void decode_weights(const __global STORAGE(W_DTYPE)* panel, const Groups*
 #if DECODED_A
 typedef const __local float* Row;
 inline float element(Row row, int i) { return row[i]; }
-// Numbers of a row of `a`; up to 15 past the last are 0.
+// Converts elements [k_begin, k_end) of a row of `a` to f32; up to 15 past the last are 0.
 inline void decode_row(const __global STORAGE(A_DTYPE)* row, const __global STORAGE(A_SCALE_DTYPE)* scale, int k_begin,
                        int k_end, __local float* block) {
   for (int i = k_begin; i < k_end; i += 16) {
@@ -68,13 +69,14 @@ typedef const __global STORAGE(A_DTYPE)* Row;
 inline float element(Row row, int i) { return OF(load, A_DTYPE)(row, i) - (float)A_ZERO_POINT; }
 #endif
 
-// A run of k of a block, all in one group, counted from the block's first k, and the parts of columns from `part` on.
+// A run of k in a block, all in one group, and the parts of columns from `part` on. `begin` and `end` count from the
+// block's first k.
 typedef struct {
   const __global STORAGE(W_DTYPE)* streamed;  // the panel's block
-  const __local float* decoded;               // its numbers, or null
+  const __local float* decoded;               // the same as f32, or null
   const Groups* groups;
   int group, begin, end, part;
-  const __global char* fetched;  // what to fetch meanwhile, so many bytes a k
+  const __global char* fetched;  // prefetched meanwhile, line_step bytes per k
   int line_step;
 } Run;
 typedef struct {
@@ -89,7 +91,7 @@ INLINE PartGroups load_part_groups(const Run* run) {
   }
   return of;
 }
-// A part's weights at k = i; `decoded`: from their numbers.
+// The weights of part `p` at k = i, read from run->decoded if `decoded`.
 INLINE float16 part_weights(const Run* run, bool decoded, const PartGroups* groups, int i, int p) {
   const int column = (run->part + p) * 16;
   if (decoded) return *(const __local float16*)(run->decoded + i * PANEL + column);
@@ -124,7 +126,7 @@ INLINE void multiply_run(const Run* run, const Row a[REGISTER_ROWS], int rows, b
     for (int p = 0; p < REGISTER_PARTS; ++p)
       if (r < rows) totals[r * PARTS + p] = kept(totals[r * PARTS + p], sums[r][p]);
 }
-// A function by itself: inlined in some kernels clang does not keep all these sums in registers.
+// Not inlined: in some kernels clang would then not keep all these accumulators in registers.
 __attribute__((noinline)) void multiply_whole(const Run* run, const Row a[REGISTER_ROWS], __local Total* totals) {
   multiply_run(run, a, REGISTER_ROWS, false, totals);
 }
@@ -138,7 +140,8 @@ INLINE void multiply_streamed(const Run* run, const Row a[REGISTER_ROWS], int ro
     default: multiply_whole(run, a, totals);
   }
 }
-// In fewer loops to compile, for tiles with rows to spare: those past the last are computed, but not stored.
+// Rounds `rows` up, so that fewer loops are compiled. The tile has room for rows past the last, which are computed, but
+// not stored.
 INLINE void multiply_decoded(const Run* run, const Row a[REGISTER_ROWS], int rows, __local Total* totals) {
   if (rows > 3)
     multiply_run(run, a, REGISTER_ROWS, true, totals);
@@ -193,8 +196,8 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void grouped_gemm_tile(G
       const __global STORAGE(W_DTYPE)* streamed = panel.weights + (ulong)k_begin * OF(panel_units, W_DTYPE);
       for (int row = 0; row < tile.count; row += REGISTER_ROWS) {
         const int count = min(REGISTER_ROWS, tile.count - row);
-        // All rows but the first fetch the next block meanwhile, in equal shares, at most a line each k. Where there
-        // are few rows, their parts of columns do.
+        // All register tiles but the first prefetch the next block, in equal shares and at most a cache line per k. If
+        // there are few rows, their parts of columns share the prefetch instead.
         const int row_bytes = OF(panel_units, W_DTYPE) * (int)sizeof(STORAGE(W_DTYPE)),
                   others = max((tile.count - 1) / REGISTER_ROWS, 1),
                   line_step = row > 0                             ? min(64, (row_bytes + others - 1) / others)

@@ -1,19 +1,20 @@
-// Grouped GEMM for a CPU with AVX2, for integers on one with AVX-512, or with Arm's products of bytes or of bf16;
-// ymm_steps.clh says in what steps. A work-group is one work-item: it owns the 64 columns of one panel for up to
-// TILE_ROWS rows of one expert and computes 6 of them x 16 columns at a time, whose sums are 12 of the 16 registers, or
-// 24 of 32, or x 32 columns in 12 registers of AVX-512; fewer rows take more columns.
+// Grouped GEMM for CPUs with AVX2, for integers on AVX-512, and for Arm CPUs with products of bytes or of bf16.
+// ymm_steps.clh defines the steps. A work-group is one work-item. It owns the 64 columns of one panel for up to
+// TILE_ROWS rows of one expert. It computes 6 rows x 16 columns at a time, whose accumulators take 12 of the 16
+// registers of AVX2 or 24 of the 32 of Arm; with AVX-512 6 x 32, in 12 registers. Fewer rows take more columns.
 //
-// K goes in blocks of BLOCK_STEPS. Rows of `a` become what `multiply` takes of them once a block. At most 6 rows stream
-// the panel; with more the first six keep its steps for the others, which fetch the next block meanwhile. Every sum
-// runs over k in ascending order, in the same runs for any number of rows: a group of K that has a scale, cut at the
-// ends of blocks.
+// K is cut into blocks of BLOCK_STEPS. Once per block, rows of `a` are converted to operands of `multiply`. At most 6
+// rows stream the panel. If there are more, the first six store its steps in local memory for the others, which
+// prefetch a later block meanwhile. Every sum runs over k in ascending order, in the same runs for any number of rows:
+// a run is a group of K that has a scale, cut at the ends of blocks.
 #include "kernels_cl/gemm/cpu/ymm_steps.clh"
 
 enum { BLOCK_STEPS = BLOCK_BYTES_OF_PART / (int)sizeof(Step), BLOCK_K = BLOCK_STEPS * STEP_K };
 enum { STEP_BYTES = STEP_K * OF(panel_units, W_DTYPE) * (int)sizeof(STORAGE(W_DTYPE)) };
-// How many blocks ahead weights and their scales are asked for: memory takes longer than a block of few bits.
+// How many blocks ahead weights and their scales are prefetched. A memory access takes longer than a block of few bits.
 enum { BLOCK_BYTES = BLOCK_STEPS * STEP_BYTES, BLOCKS_AHEAD = BLOCK_BYTES < 8192 ? 8192 / BLOCK_BYTES : 1 };
-// A run ends with its group, of at least 16 k, with its block, and where sums of bytes would grow too large.
+// A run ends where its group (of at least 16 k) ends, where its block ends, and before 16-bit sums (BYTE_SUMS)
+// overflow.
 #if W_GROUPED
 typedef float16 Total;
 enum { GROUP_STEPS = W_GROUP / STEP_K, RUNS_OF_BLOCK = BLOCK_K / 16 + 1 };
@@ -28,23 +29,23 @@ inline int run_end(int begin, int steps) {
 }
 #include "kernels_cl/gemm/cpu/store_rows.clh"
 
-// What the columns of a panel have in a group.
+// The scales and offsets of a panel's columns in a group.
 typedef struct {
   float16 scale[PARTS];
 #if W_ZERO
-  Sum offset[PARTS];  // of each weight: its zero point, and W_OFFSET
+  Sum offset[PARTS];  // of each weight: its zero point plus W_OFFSET
 #endif
 } GroupOfColumns;
 #define HAS_OFFSETS (W_ZERO || (INTEGERS && (AVX_VNNI || BYTE_SUMS)))
 
-// Rows of `a` of a block, as steps take them.
+// The rows of `a` in a block, as `multiply` takes them. COPIES_A: converted into local memory.
 #if INTEGERS && !DOTS_OF_FOUR && !BYTE_SUMS
 #define COPIES_A 1
 typedef short Copied;
 typedef const __local short* Row;
 inline uint element(Row row, int at) { return ((const __local uint*)row)[at]; }
 inline int number(Row row, int i) { return row[i]; }
-// Of a step of words even k stand before odd ones.
+// In fours of k, the even k come first, then the odd ones, as in a step of words.
 #if W_K_WORDS
 inline short16 in_order_of_steps(short16 x) {
   return __builtin_shufflevector(x, x, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
@@ -91,20 +92,20 @@ inline void copy_row(const __global STORAGE(A_DTYPE)* row, const __global STORAG
 }
 #endif
 
-// What a block's rows are multiplied with.
+// The weight operand of a block: a panel's steps in a block of K.
 typedef struct {
   const __global STORAGE(W_DTYPE)* panel;  // from the block on
   __local Step* kept;                      // Shape: [PARTS, BLOCK_STEPS]
   const __local GroupOfColumns* groups;
   const __local Number*
-      row_sums;    // of a row's runs, from the first row of those multiplied. Shape: [rows, RUNS_OF_BLOCK]
-  int begin, end;  // steps, of all of K
-  const __global char* fetched;  // what to fetch meanwhile
+      row_sums;    // of each run of a row, from the first row that is multiplied. Shape: [rows, RUNS_OF_BLOCK]
+  int begin, end;  // steps, counted from the start of K
+  const __global char* fetched;  // what to prefetch meanwhile
 #if HAS_WIDE
   const Codec* codec;
 #endif
 } Block;
-enum { STREAMED, KEPT, FROM_KEPT, WIDE };  // steps are made, made and kept, were kept, or are made of all columns
+enum { STREAMED, KEPT, FROM_KEPT, WIDE };  // steps are made; made and stored; loaded; or made of all columns
 
 INLINE Step next_step(const Block* block, int source, int step, int part) {
   if (source == FROM_KEPT) return block->kept[part * BLOCK_STEPS + step];
@@ -113,7 +114,7 @@ INLINE Step next_step(const Block* block, int source, int step, int part) {
   return made;
 }
 
-// `group`: of the block's.
+// `group` and `run` count from the start of the block.
 INLINE Total total_with(Total total, Sum sum, const Block* block, int run, int group, int row, int part) {
 #if BYTE_SUMS
   sum = sum_of_bytes(sum);
@@ -134,7 +135,7 @@ INLINE Total total_with(Total total, Sum sum, const Block* block, int run, int g
   return sum;
 #endif
 }
-// Sums that wait for something begin anew.
+// The initial value of a run's sums: 0 if total_with adds the sums to the total, else the total.
 INLINE Sum resumed(Total total) {
 #if W_GROUPED || HAS_OFFSETS || HAS_WIDE || TWO_BY_TWO
   return 0;
@@ -143,8 +144,8 @@ INLINE Sum resumed(Total total) {
 #endif
 }
 
-// Adds the products of the block to the totals of so many rows, `parts` at a time. All but `block` and `a` are known
-// where this is inlined.
+// Adds the products of the block to the totals of `rows` rows, `parts` parts of columns at a time. `rows`, `parts` and
+// `source` are constants once this is inlined.
 INLINE void multiply_block(const Block* block, const Row a[REGISTER_ROWS], int rows, int parts, int source,
                            __local Total* all_totals) {
 #pragma unroll 1
@@ -207,7 +208,7 @@ INLINE void multiply_block(const Block* block, const Row a[REGISTER_ROWS], int r
   }
 }
 enum { MANY_ROWS_PARTS = AVX512 ? 2 : 1 };
-// In few loops to compile: rows past the last are computed, but not stored.
+// Rounds `rows` up, so that few loops are compiled. Rows past the last are computed, but not stored.
 INLINE void multiply_rows(const Block* block, const Row a[REGISTER_ROWS], int rows, int source, __local Total* totals) {
   if (rows > 4)
     multiply_block(block, a, REGISTER_ROWS, MANY_ROWS_PARTS, source, totals);
@@ -265,7 +266,7 @@ inline Number sum_of(Row row, int begin, int end) {
   return sum;
 }
 #endif
-// Adds to the totals of a row the last k, which make no step.
+// Adds to a row's totals the products of the last k % STEP_K elements, which do not fill a step.
 inline void add_last(__local Total* totals, const __global STORAGE(A_DTYPE)* row,
                      const __global STORAGE(W_DTYPE)* panel, const Groups* of, int k) {
 #if INTEGERS || NEON_BF16
@@ -290,8 +291,8 @@ inline bool are_finite(const __local Total* totals) {
   for (int part = 0; part < PARTS; ++part) finite = finite && !any((as_int16(totals[part]) & 0x7f800000) == 0x7f800000);
   return finite;
 }
-// Sums of numbers far from one may overflow before their groups' scales bring them back: such a row is added up anew,
-// by weights with their scales.
+// Where numbers are far from 1, sums may overflow before their group's scale brings them back into range. Such a row is
+// computed again, from weights that include their scales.
 inline void add_anew(__local Total* totals, const float* start, const __global STORAGE(A_DTYPE)* row,
                      const __global STORAGE(A_SCALE_DTYPE)* scale, const __global STORAGE(W_DTYPE)* panel,
                      const Groups* of, int k) {

@@ -28,7 +28,7 @@ constexpr const char* digits =
 constexpr const char* not_in_order = "anything but scales for groups of K in any order or not in sixteens, on AVX2";
 constexpr const char* shorter_integers =
     "i8 without zero point x i8 or i4, scales for groups of a multiple of 16 in K or none, on AVX-VNNI without AVX-512";
-/// AVX-512 has more registers and lanes.
+/// Not offered with AVX-512, which has more registers and lanes.
 constexpr Extension avx2{[](const DeviceCaps&caps) { return caps.has_avx2 && !caps.has_avx512; }, &is_avx2_product,
                          not_in_order},
     avx_vnni{[](const DeviceCaps&caps) { return caps.has_avx_vnni && !caps.has_avx512; }, &is_vnni_product,
@@ -44,18 +44,18 @@ constexpr Extension neon_i8mm{[](const DeviceCaps&caps) { return caps.has_neon_i
     neon_bf16{[](const DeviceCaps&caps) { return caps.has_neon_bf16; }, &is_bf16_product,
               "bf16 x bf16 or codes, scales for groups of a multiple of 16 in K or none, on Arm's products of bf16"};
 
-/// Sums of a panel, and where a row starts.
+/// Local memory per row: its sums in a panel, and its start.
 constexpr std::uint64_t row_bytes = 64 * 4 + 8;
 constexpr std::uint64_t sums_bytes(std::uint64_t rows, std::uint64_t panels) { return panels * rows * 64 * 4; }
-/// grouped_gemm_amx: sums of its panels, steps of a panel, tiles of rows, and sums of a run with its scales.
+/// grouped_gemm_amx: the sums of its panels, a block of steps, its rows as tiles, and the sums and scales of a run.
 constexpr std::uint64_t amx_bytes = sums_bytes(192, 4) + 32 * 256 + 192 * (2048 + 8) + 9216;
-/// grouped_gemm_dot: its rows and what their totals begin with, steps of a panel, and scales of runs.
+/// grouped_gemm_dot: its rows with their initial totals, a block of steps, and the scales of runs.
 constexpr std::uint64_t dot_bytes = 96 * (row_bytes + 64) + 256 * 256 + 65 * 512;
-/// And rows of codes as numbers, a block of them, with the scales of its runs.
+/// The same for rows of codes: also a block of each row as bf16 numbers, and the row's scales in the block's runs.
 constexpr std::uint64_t dot_numbers_bytes = dot_bytes + 96 * (256 + 33) * 4;
-/// grouped_gemm_ymm: its rows and a block of them, steps of a panel, and scales and sums of runs.
+/// grouped_gemm_ymm: its rows and a block of each, a block of steps, and the scales and row sums of runs.
 constexpr std::uint64_t ymm_bytes = 96 * (row_bytes + 256 + 17 * 4) + 64 * 256 + 17 * 512;
-/// grouped_gemm_digits: its rows, their digits in a block, steps of a panel, and scales of runs.
+/// grouped_gemm_digits: its rows, their digits in a block, a block of steps, and the scales of runs.
 constexpr std::uint64_t digits_bytes(std::uint64_t panels) {
   return sums_bytes(48, panels) + 48 * (8 + 640) + 64 * 128 + 9 * 512 + 64;
 }

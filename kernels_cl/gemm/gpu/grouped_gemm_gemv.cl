@@ -1,17 +1,17 @@
-// Grouped GEMM of few rows for a GPU: bound by reading the weights, which it does once. A work-group owns the 64
-// columns of one panel for up to TILE_ROWS rows of one expert; 16 work-items read a panel's row of 64 columns, 4 each,
-// and SLICES of them share K. The slices' sums are added in a fixed order, so a row's result does not depend on the
-// others.
+// Grouped GEMM of few rows for a GPU. It is bound by reading the weights, which it does once. A work-group computes the
+// 64 columns of one panel for up to TILE_ROWS rows of one expert. 16 work-items read one k of the panel, 4 of its 64
+// columns each, and SLICES such sets of work-items share K. The slices' sums are added in a fixed order, so the result
+// of a row does not depend on the other rows.
 #include "kernels_cl/gemm/grouped_gemm.clh"
 
 enum { QUADS = PANEL / 4 };
 
-// Rows of a tile, where those past the last repeat it, and a work-item's sums of them.
+// Where the rows of a tile and their scales start. Entries past the last row repeat it.
 typedef struct {
   const __global STORAGE(A_DTYPE)* a[TILE_ROWS];
   const __global STORAGE(A_SCALE_DTYPE)* scale[TILE_ROWS];
 } Rows;
-// A row whose index is out of range computes on row 0 and is not stored.
+// A row whose index is out of range is computed from row 0 of `a`, and is not stored.
 INLINE void find_rows(const Gemm* gemm, const RowTile* tile, Rows* rows) {
 #pragma unroll
   for (int r = 0; r < TILE_ROWS; ++r) {
@@ -20,7 +20,7 @@ INLINE void find_rows(const Gemm* gemm, const RowTile* tile, Rows* rows) {
     rows->scale[r] = gemm->a_scale + source * gemm->args.a_scale_stride;
   }
 }
-// Adds so many products, at most 4, at k = i, i + SLICES, ..
+// Adds the products at k = i, i + SLICES, .. to the sums of the first `count` rows: `products` of them, at most 4.
 INLINE void add_products(Element4 sums[TILE_ROWS], const Rows* rows, int count, int i, const Element4* w,
                          int products) {
 #pragma unroll
@@ -50,7 +50,7 @@ __kernel __attribute__((reqd_work_group_size(QUADS * SLICES, 1, 1))) void groupe
   Element4 sums[TILE_ROWS];
 #pragma unroll
   for (int r = 0; r < TILE_ROWS; ++r) sums[r] = 0;
-  // Every loop has the same trip count in all work-items: PoCL 3.1 runs others wrong beside a barrier.
+  // Every loop has the same trip count in all work-items: PoCL 3.1 runs other loops incorrectly beside a barrier.
   int begin = 0;
   for (; begin + 4 * SLICES <= k; begin += 4 * SLICES) {
     const int i = begin + slice;

@@ -1,15 +1,15 @@
 // Grouped GEMM of many rows for a GPU. A work-group of 16 x 16 work-items computes 64 rows of one expert by the 64
-// columns of one panel, 4 x 4 sums each, from tiles of K_STEP k in local memory; the next tiles are read while these
-// multiply. Every sum runs over k in ascending order.
+// columns of one panel, 4 x 4 sums each. The operands are tiles of K_STEP k in local memory; the next tiles are read
+// while these are multiplied. Every sum runs over k in ascending order.
 #include "kernels_cl/gemm/grouped_gemm.clh"
 
 #if TILE_ROWS != 64
 #error "written for 64 rows"
 #endif
-// A_PITCH: of a k in local memory, where padding spreads the transposing stores over the banks.
+// A_PITCH: stride of one k of `a` in local memory. Its padding spreads the transposing stores over the banks.
 enum { SIDE = 16, K_STEP = 16, A_PITCH = TILE_ROWS + 4 };
 
-// What a work-item brings in at a time: from `k` on 4 k of one row of `a`, and 4 columns of one k of the panel.
+// What a work-item loads per K-step: 4 k of a row of `a`, and 4 columns of one k of the panel; zeros from `k` on.
 typedef struct {
   const __global STORAGE(A_DTYPE)* a;
   const __global STORAGE(A_SCALE_DTYPE)* a_scale;

@@ -1,9 +1,11 @@
-// Grouped GEMM of 16-bit numbers on Hopper's tensor cores by wgmma, for as many work-groups as the device has compute
-// units: each takes tiles of up to TILE_ROWS rows of one expert by four panels in turn. The tiles of an expert are as
-// high as each other, and products as wide as a tile is high, in eights of rows: weights are the left operand, which
-// has 64 columns. One warp group brings the operands to local memory, two multiply two panels each. A stage passes
-// between them by barriers that count arrivals, so the next tile's operands travel while the last tile's sums are
-// stored. Sums run over k in ascending order, 16 at a time. -DSLICED=1: a work-group has a slice of K of one tile.
+// Grouped GEMM of 16-bit numbers on Hopper's tensor cores by wgmma. The kernel is persistent: the launch has as many
+// work-groups as the device has compute units, and a work-group takes tiles in turn. A tile is up to TILE_ROWS rows of
+// one expert by four panels. All tiles of an expert are equally high. Weights are the left operand, which has 64
+// columns of them, so a product is as wide as its tile is high, in eights of rows. One producer warp group copies the
+// operands to local memory, and two consumer warp groups multiply two panels each. Stages pass between them by
+// mbarriers, so the next tile's operands arrive while the last tile's sums are stored. Sums run over k in ascending
+// order, 16 at a time.
+// -DSLICED=1: a work-group computes one K-slice of one tile.
 // Source: PTX ISA 8.0, wgmma.mma_async and its register fragments.
 enum { TILE_PANELS = 4, COPY_ITEMS = 128, ITEMS = 384, BOX_ROWS = 16 };
 enum { COPY_REGISTERS = 72, MULTIPLY_REGISTERS = 216, EQUAL_HEIGHTS = 1, HALF_TILES = 0, STEP_LINES = 1 };
@@ -11,14 +13,14 @@ enum { COPY_REGISTERS = 72, MULTIPLY_REGISTERS = 216, EQUAL_HEIGHTS = 1, HALF_TI
 #include "kernels_cl/gemm/hopper/wgmma_sums.clh"
 #include "kernels_cl/gemm/hopper/column_store.clh"
 
-// sums = w a for so many eights of rows, plus sums if `adds`; `w` is stored by k.
+// sums = w * a for 8 * eights rows, plus the old sums if `adds`. `w` is stored as [k][column], hence transposed.
 #define WGMMA(eights, sums, w, a, adds)                                                                              \
   asm volatile("{.reg .pred adds; setp.ne.s32 adds, %2, 0;\n//A90 wgmma.mma_async.sync.aligned.m64n%3k16.f32." TEXT( \
                    W_DTYPE) "." TEXT(W_DTYPE) " {" SUMS_##eights(sums) "}, %0, %1, adds, 1, 1, 1, 0;\n}" ::"l"(w),   \
                "l"(a), "r"(adds), "n"(8 * eights)                                                                    \
                : "memory")
-// All steps of a tile of so many eights of rows. Returns the last step's stage, which is read until its products are
-// done.
+// The main loop of a tile of 8 * eights rows. Returns the last step's stage, which the last products read until they
+// are done.
 #define MULTIPLY_OF(eights)                                                                               \
   INLINE Ring multiply_##eights(const WarpPlace* place, Ring* ring, int steps) {                          \
     Ring before = *ring;                                                                                  \
@@ -90,15 +92,15 @@ INLINE Ring multiply_tile(const WarpPlace* place, Ring* ring, int steps, int row
   return *ring;
 }
 
-// Sums of sixteen rows: of the first panel for the first and the last eight, then of the second.
+// Reads the sums of sixteen rows: of the first panel the first and the last eight rows, then of the second panel.
 #define READ_SIXTEEN(sixteen, sums)           \
   READ_SUMS("s", (sixteen)*2, (sums)[0]);     \
   READ_SUMS("s", (sixteen)*2 + 1, (sums)[1]); \
   READ_SUMS("u", (sixteen)*2, (sums)[2]);     \
   READ_SUMS("u", (sixteen)*2 + 1, (sums)[3])
 
-// How the rows of a tile leave. A warp group has two pieces, in turn. Whoever writes one again has passed the other
-// one's barrier, and so have those who read it.
+// What a warp group needs to store the rows of a tile. It uses two pieces in turn. A warp that overwrites a piece has
+// passed the other piece's barrier, and so have all warps that read the overwritten piece.
 typedef struct {
   __global STORAGE(OUT_DTYPE)* out;  // the tile's first row
   long out_stride;
@@ -121,7 +123,7 @@ INLINE void store_piece(Pieces* pieces, const float4 sums[2], uint there, int co
   store_rows(piece, pieces->strip, there, column, width, to, out_stride);
   pieces->at ^= 1;
 }
-// Row `row` of sixteen, of values that lanes hold by row.
+// The scale of row `row` of the given sixteen. The lanes hold the scales by row, see find_lane_rows.
 INLINE float scale_of_row(const int row_scale[LANE_ROWS], int sixteen, int row) {
   return as_float(lane_at(row_scale[sixteen / 2], sixteen % 2 * 16 + row));
 }
@@ -192,9 +194,9 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
                                                                                     const grouped_gemm_args given) {
   const grouped_gemm_args args = given;
   __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
-  __local uchar all_pieces[2 * 2 * PIECE_BYTES] __attribute__((aligned(16)));  // two of a warp group
+  __local uchar all_pieces[2 * 2 * PIECE_BYTES] __attribute__((aligned(16)));  // two for each warp group
   __local ulong barriers[2 * STAGES];
-  __local int late[2];  // of a warp group
+  __local int late[2];  // one for each warp group
   const Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
   const int item = get_local_id(0), lane = item % 32;
   const uint full = shared_address(barriers), empty = full + STAGES * 8;
@@ -207,8 +209,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
 
   take_registers();
   asm volatile(".reg .f32 s<%0>, u<%0>;" ::"n"(TILE_ROWS / 2));
-  // Divided from `item` itself: ptxas then knows that they are the same for a whole warp, and keeps what follows from
-  // them in uniform registers.
+  // Computed from `item` itself: ptxas then knows that both are the same for a whole warp, and keeps values that depend
+  // on them in uniform registers.
   const int warp_group = item / 128 - 1, strip = item / 32 % 4;
   const WarpPlace place = {shared_address(stages), full, empty, warp_group * 2, strip};
   Pieces pieces = {all_pieces + warp_group * 2 * PIECE_BYTES, 0, warp_group, strip};
@@ -222,7 +224,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   Tile tile = find_tile(&search, &gemm, number);
   while (tile.rows.count != 0) {
     const Ring last = multiply_tile(&place, &ring, steps.end - steps.begin, tile.rows.count);
-    // While the last products run.
+    // Prepares the epilogue while the last products run.
     const Slices slices = slices_of(&gemm, number, late + warp_group);
     number += get_num_groups(0);
     const Tile next = find_tile(&search, &gemm, number);
@@ -235,7 +237,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
     leave_stage(&place, &last);
     store_tile(&leaving, &pieces, &slices);
 #if SLICED
-    break;  // there is no next one, so the sums' registers are free
+    break;  // there is no next tile, so the sums' registers are free
 #endif
     tile = next;
   }

@@ -1,13 +1,13 @@
-// Grouped GEMM of f8_e4m3 on Hopper's tensor cores by wgmma where rows of `a` and panels of columns have scales
-// for groups of BLOCK_K k, persistent like grouped_gemm_wgmma: tiles of TILE_ROWS rows by four panels. Rows are the
-// left operand: a multiplying warp group has 64 of them, and multiplies them by one pair of panels, then by the other.
-// Of a half tile, which has no more than 64 rows, each warp group has all rows and one pair.
-// Both operands come from local memory. The warp groups begin products in turn, so that one adds its sums up while the
-// other's products run; else they would do both at the same time.
+// Grouped GEMM of f8_e4m3 on Hopper's tensor cores by wgmma, where rows of `a` and panels of columns have a block scale
+// for each 128 k. Persistent like grouped_gemm_wgmma, with tiles of TILE_ROWS rows by four panels. Rows are the left
+// operand. A consumer warp group has 64 rows, and multiplies them by one pair of panels, then by the other. In a half
+// tile, which has at most 64 rows, each consumer warp group has all rows and one pair of panels. Both operands come
+// from local memory. The consumer warp groups start products in turn, so that one adds up its sums while the products
+// of the other run. Otherwise both would multiply at the same time and add at the same time.
 //
-// A lane's sums are of two rows, so a group's scales are four numbers. Where columns are the left operand, as in
-// grouped_gemm_wgmma_codes, a lane has sums of as many rows as a product is wide, and their scales take local memory
-// longer than both operands do.
+// A lane's sums are of two rows, so the scales of a group are four numbers. If columns were the left operand, as in
+// grouped_gemm_wgmma_codes, a lane would have sums of as many rows as a product is wide, and reading their scales would
+// occupy local memory longer than both operands do.
 // Source: PTX ISA 8.0, wgmma.mma_async of 8-bit floats and its register fragments.
 enum { TILE_PANELS = 4, COPY_ITEMS = 128, ITEMS = 384, BOX_ROWS = 64, EQUAL_HEIGHTS = 0, STEP_LINES = 1 };
 enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, HALF_TILES = 1, GROUP_ROWS = TILE_ROWS / 2 };
@@ -21,13 +21,14 @@ enum { TILE_PAIRS = TILE_PANELS / 2, PAIR_TILES = 16, PAIR_STRIPS = 8 };
 
 enum { PAIR_COLUMNS = OUT_PANELS * PANEL / TILE_PAIRS };  // of `out`
 
-// What a warp has of a tile. The first row, pair and column of `out` are its warp group's; of the rows the warp has the
-// strip-th sixteen.
+// A warp's share of a tile. first_row, first_pair and first_column (in `out`) are the same for its warp group. Of the
+// warp group's rows the warp has the strip-th sixteen.
 typedef struct {
   bool is_half_tile;
   int warp_group, strip, first_row, first_pair, first_column, columns;
 } Share;
-// All lanes have the same numbers. Where largest_of_lanes says so, ptxas keeps wgmma's operands in uniform registers.
+// All lanes compute the same values. largest_of_lanes tells ptxas so, which then keeps wgmma's operands in uniform
+// registers.
 INLINE Share share_of(const Tile* tile, const WarpPlace* place) {
   const int warp_group = place->panel / 2;
   const bool is_half_tile = lanes_where(tile->rows.count > GROUP_ROWS) == 0;
@@ -41,12 +42,12 @@ INLINE Share share_of(const Tile* tile, const WarpPlace* place) {
   return share;
 }
 
-// Of a lane: its sums of the t-th eight lines of a pair of panels, and of two rows, see two_columns.
+// A lane's totals, [pair of panels][t: eight lines of the pair][two rows by two lines], see two_columns.
 typedef struct {
   float of[TILE_PAIRS][PAIR_TILES][4];
 } Totals;
 
-// sums = rows columns, plus sums if `adds`.
+// sums = rows * columns, plus the old sums if `adds`.
 INLINE void wgmma(ulong rows, ulong columns, int adds) {
   asm volatile(
       "{.reg .pred adds; setp.ne.s32 adds, %2, 0;\n//A90 wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 "
@@ -66,14 +67,14 @@ INLINE void wgmma(ulong rows, ulong columns, int adds) {
   ADD4(x, "8", "9", "10", "11", totals->of[pair][t + 2], scale); \
   ADD4(x, "12", "13", "14", "15", totals->of[pair][t + 3], scale);
 
-// Barrier FIRST_TURN + g says that warp group g may begin; at first the second one says so to the first one.
+// Warp group g awaits its turn at named barrier FIRST_TURN + g. At first warp group 1 gives warp group 0 its turn.
 enum { FIRST_TURN = 4 };
 INLINE void take_turn(int warp_group) { asm volatile("bar.sync %0, 256;" ::"r"(FIRST_TURN + warp_group) : "memory"); }
 INLINE void give_turn(int warp_group) {
   asm volatile("bar.arrive %0, 256;" ::"r"(FIRST_TURN + 1 - warp_group) : "memory");
 }
 
-// All steps of a tile, by both warp groups.
+// The main loop of a tile. Both consumer warp groups call it.
 INLINE void multiply_blocks(Totals* totals, Ring* ring, int steps, const WarpPlace* place, const Share* share,
                             const __local StageScales* stage_scales) {
   const int row = share->first_row + share->strip * 16 + get_local_id(0) % 32 / 4;
@@ -107,14 +108,14 @@ INLINE void multiply_blocks(Totals* totals, Ring* ring, int steps, const WarpPla
   }
 }
 
-// The lines of a K-major panel are its columns in the order of k_major_line: of the strip-th 16 a lane has four side by
-// side. Here those from `first` of them on: two of row lane / 4, then of row lane / 4 + 8.
+// The lines of a K-major panel are its columns in the order of k_major_line, so a lane has four adjacent columns of the
+// strip-th 16. Returns two of them, from the first-th on: in row lane / 4, then in row lane / 4 + 8.
 INLINE float4 two_columns(const Totals* totals, int pair, int strip, int first) {
   const int even = 2 * strip, odd = even + 1, i = first / 2;
   return (float4)(totals->of[pair][even][i], totals->of[pair][odd][i], totals->of[pair][even][2 + i],
                   totals->of[pair][odd][2 + i]);
 }
-// Of the strip-th 16 columns of `out` in a tile, with its activation; `column`: the lane's first of the two in `out`
+// What `out` gets in two columns of the strip-th 16, activation included; `column`: the first of the two, in `out`
 INLINE float4 two_numbers(const Totals* totals, const Gemm* gemm, const Epilogue* epilogue, const OutRows* rows,
                           int strip, int first, int column) {
   const int strips = PAIR_STRIPS / (1 + GATED), pair = strip / strips;
@@ -123,7 +124,7 @@ INLINE float4 two_numbers(const Totals* totals, const Gemm* gemm, const Epilogue
                    column);
 }
 
-// The way of a warp's sixteen rows to `out`, a piece at a time.
+// Stores a warp's sixteen rows to `out`, one piece at a time.
 INLINE void store_numbers(const Totals* totals, const Gemm* gemm, const Tile* tile, const OutRows* rows,
                           const Share* share, __local uchar* piece) {
   const int first_column = share->first_column, of_lane = get_local_id(0) % 4 * 4;
@@ -146,7 +147,7 @@ INLINE void store_numbers(const Totals* totals, const Gemm* gemm, const Tile* ti
 }
 
 #if QUANTIZES
-// A warp's rows of codes from a piece to `q`, of each the first `count`, 128 at most.
+// Stores a warp's rows of codes from a piece to `q`: the first `count` codes of each row, at most 128.
 INLINE void store_code_rows(const __local uchar* piece, const OutRows* rows, __global uchar* to, long stride,
                             int count) {
   const int lane = get_local_id(0) % 32, chunk = lane % 8;
@@ -162,13 +163,13 @@ INLINE void store_code_rows(const __local uchar* piece, const OutRows* rows, __g
         store2(at + i, *(const __local ushort*)(from + i), stored && chunk * 16 + i < count);
   }
 }
-// Of a group of columns that is wider than a pair's: the largest magnitudes of both warp groups, which have the same
-// rows of a half tile. The strip-th warps meet.
+// For a group of columns that is wider than one pair's, in a half tile: takes the max of the largest magnitudes of both
+// warp groups, which have the same rows. Only the two warps of the same strip meet.
 enum { FIRST_STRIP = 6 };
 INLINE void strip_barrier(int strip) { asm volatile("bar.sync %0, 64;" ::"r"(FIRST_STRIP + strip) : "memory"); }
 INLINE void add_other_columns(int largest[2], const Share* share, __local int met[2][GROUP_ROWS]) {
   const int lane = get_local_id(0) % 32, row = share->strip * 16 + lane / 4;
-  strip_barrier(share->strip);  // those of the tile before have been read
+  strip_barrier(share->strip);  // the previous tile's values have been read
 #pragma unroll
   for (int last = 0; last < 2; ++last)
     if (lane % 4 == 0) met[share->warp_group][row + last * 8] = largest[last];
@@ -176,8 +177,8 @@ INLINE void add_other_columns(int largest[2], const Share* share, __local int me
 #pragma unroll
   for (int last = 0; last < 2; ++last) largest[last] = max(largest[last], met[1 - share->warp_group][row + last * 8]);
 }
-// The way of a warp's sixteen rows to `q`: a lane finds the scales of its two rows with the three other lanes that have
-// them.
+// Quantizes a warp's sixteen rows and stores their codes to `q`. The four lanes that share two rows find the scales of
+// these rows together.
 INLINE void store_codes(const Totals* totals, const Gemm* gemm, const Tile* tile, const OutRows* rows,
                         const Share* share, __local uchar* piece, __local int met[2][GROUP_ROWS]) {
   const grouped_gemm_args* const args = &gemm->args;
@@ -235,7 +236,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
     GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
   const grouped_gemm_args args = given;
   __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
-  __local uchar pieces[MULTIPLIERS / 32 * PIECE_BYTES] __attribute__((aligned(16)));  // one of a warp
+  __local uchar pieces[MULTIPLIERS / 32 * PIECE_BYTES] __attribute__((aligned(16)));  // one for each warp
   __local ulong barriers[2 * STAGES];
   __local StageScales scales[STAGES];
   __local int numbers[2];

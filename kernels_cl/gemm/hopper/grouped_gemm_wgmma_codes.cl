@@ -1,15 +1,15 @@
-// Grouped GEMM of packed codes on Hopper's tensor cores by wgmma, persistent like grouped_gemm_wgmma: tiles of
+// Grouped GEMM of packed codes on Hopper's tensor cores by wgmma. Persistent like grouped_gemm_wgmma, with tiles of
 // TILE_ROWS rows by four panels. Codes are the left operand, so a product has 64 columns of weights and TILE_ROWS rows
-// of `a`; a multiplying warp group has one pair of panels, a warp 16 columns of each. wgmma reads the codes of K-major
-// panels from local memory; others come from registers. The sums are registers that the PTX declares; READ4 of
+// of `a`. A consumer warp group has one pair of panels, and a warp has 16 columns of each. wgmma reads the codes of
+// K-major panels from local memory, other codes from registers. The sums are registers that the PTX declares; READ4 of
 // wgmma.clh reads them.
-enum { TILES_N = TILE_ROWS / 8 };  // of 8 rows
+enum { TILES_N = TILE_ROWS / 8 };  // tiles of 8 rows
 enum { TILE_PANELS = 4, COPY_ITEMS = 128, ITEMS = 384, BOX_ROWS = 64 };
 enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, EQUAL_HEIGHTS = 0, HALF_TILES = 0, STEP_LINES = 1 };
 #include "kernels_cl/gemm/nvidia/code_operands.clh"
 #include "kernels_cl/gemm/nvidia/code_store.clh"
 #include "kernels_cl/gemm/hopper/hopper.clh"
-#if QUANTIZES  // a gated activation's numbers, to `q`
+#if QUANTIZES  // the results of a gated activation go to `q` as codes
 #include "kernels_cl/gemm/hopper/quantized_store.clh"
 #endif
 
@@ -35,7 +35,7 @@ enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, EQUAL_HEIGHTS = 0, HALF_TI
 #define TO_F32(x) "mov.f32 number, " x ";"
 #endif
 
-// sums = codes rows, plus sums if `adds`.
+// sums = codes * rows, plus the old sums if `adds`.
 #if W_K_MAJOR
 #define WGMMA(sums, codes, rows, adds)                                                                               \
   asm volatile("{.reg .pred adds; setp.ne.s32 adds, %2, 0;\n//A90 wgmma.mma_async.sync.aligned.m64n" TEXT(TILE_ROWS) \
@@ -50,7 +50,7 @@ enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, EQUAL_HEIGHTS = 0, HALF_TI
                : "memory")
 #endif
 
-// Row t * 8 + lane % 4 * 2 + odd of values that lanes hold by row.
+// The scale of row t * 8 + lane % 4 * 2 + odd. The lanes hold the scales by row, see find_lane_rows.
 INLINE float scale_of_row(const int by_row[LANE_ROWS], int t, int odd) {
   return as_float(lane_at(by_row[t / 4], t % 4 * 8 + get_local_id(0) % 4 * 2 + odd));
 }
@@ -132,7 +132,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
 #else
     const Ring last = multiply_steps(&ring, steps, &place, scales);
 #endif
-    // While the last products run.
+    // Prepares the epilogue while the last products run.
     number += get_num_groups(0);
     const Tile next = find_tile(&search, &gemm, number);
     const Epilogue epilogue = expert_epilogue(&gemm, tile.rows.expert);

@@ -8,8 +8,8 @@ namespace moecl::grouped_gemm::hopper {
 namespace {
 
 constexpr auto builds_sm90a = [](const DeviceCaps& caps) { return caps.nv_sm90a; };
-/// Codes whose rows start at multiples of 16 bytes and whose panels take multiples of 128 bytes; with groups of K or
-/// not.
+/// Products of codes in which rows of `a` start at multiples of 16 bytes and a panel takes a multiple of 128 bytes.
+/// `groups`: with scales for groups of K, or without
 bool is_code_product_of(const Args& args, bool groups) {
   return is_code_product(args) && !args.slots.present() && has_groups(args) == groups &&
          args.weights.k * bits(args.weights.type) % 16 == 0 && is_aligned_to_16_bytes(args.a);
@@ -41,19 +41,19 @@ constexpr Extension plain{
            "f8_e4m3 x f8_e4m3 with f32 or bf16 scales for groups of 128 K, which whole panels share, in k_major and "
            "without slots, rows of `a` from multiples of 16 bytes, where a driver builds for sm_90a"};
 
-/// grouped_gemm_wgmma: stages of 64 k of the rows and four panels, pieces of f32, barriers, and whether slices are
-/// late.
+/// Local memory of grouped_gemm_wgmma: stages of 64 k of the rows and four panels, pieces of f32, mbarriers, and the
+/// flags of late slices.
 constexpr std::uint64_t plain_bytes(std::uint64_t rows) {
   return 4 * (rows + 4 * 64) * 64 * 2 + 2 * 2 * 16 * 64 * 4 + 2 * 4 * 8 + 2 * 4;
 }
-/// grouped_gemm_wgmma_codes: stages of 128 bytes of each row with codes of 8 bits, each with two barriers, and scales
-/// of rows and columns for at most four groups.
+/// Local memory of grouped_gemm_wgmma_codes: stages of 128 bytes of each row and, for 8-bit codes, of each column, each
+/// with two mbarriers, and scales of rows and columns for at most four groups.
 constexpr std::uint64_t codes_bytes(std::uint64_t rows) {
   return 4 * ((rows + 4 * 64) * 128 + 2 * 8 + 4 * (rows + 4 * 64) * 4);
 }
 
-/// grouped_gemm_wgmma_blocks: stages of 128 bytes of each row and column, each with two barriers, scales of rows and
-/// panels and what is known of a tile, a piece of 16 rows for each of eight warps, two numbers of tiles, and the
+/// Local memory of grouped_gemm_wgmma_blocks: stages of 128 bytes of each row and column, each with two mbarriers,
+/// scales of rows and panels, and its tile; a piece of 16 rows for each of eight warps; two numbers of tiles; the
 /// largest magnitudes of both warp groups' 64 rows.
 constexpr std::uint64_t blocks_bytes(std::uint64_t rows) {
   return 4 * ((rows + 4 * 64) * 128 + 2 * 8 + (rows + 4) * 4 + 64) + 8 * 16 * 128 + 2 * 4 + 2 * 64 * 4;

@@ -1,11 +1,11 @@
 // Grouped GEMM of packed codes on NVIDIA's tensor cores by mma.sync: the codes are the left operand (code_stage.clh).
-// STAGES - 1 stages travel to local memory ahead of the one that is multiplied.
+// -DSTAGES=n: stages in local memory; copies run n - 1 stages ahead of the products.
 enum { TILE_PANELS = 2, ITEMS = 128, COPY_ITEMS = ITEMS, EQUAL_HEIGHTS = 0 };
 #include "kernels_cl/gemm/nvidia/code_step.h"
 #include "kernels_cl/gemm/nvidia/code_stage.clh"
 #include "kernels_cl/gemm/nvidia/code_store.clh"
 
-// @param tiles  of eight rows that there are
+// @param tiles  how many tiles of eight rows to multiply: 1 or all
 INLINE void multiply_steps(CodeSums* sums, const Copies* copies, const GroupScales* group_scales, int steps,
                            __local uchar* stages, int tiles) {
   StepScales next = no_scales();
@@ -21,7 +21,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_co
                                                                                     const grouped_gemm_args given) {
   const grouped_gemm_args args = given;
   __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(128)));
-  __local int sources[TILE_ROWS];  // rows of `a`; -1: there is none
+  __local int sources[TILE_ROWS];  // the row of `a` that each row of the tile reads; -1: there is none
   const Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
   const int number = get_group_id(1) * get_num_groups(0) + get_group_id(0);
   TileSearch search = start_search(&gemm);

@@ -1,5 +1,5 @@
-// Grouped GEMM on NVIDIA's tensor cores by mma.sync. STAGES - 1 stages travel to local memory ahead of the one that is
-// multiplied.
+// Grouped GEMM on NVIDIA's tensor cores by mma.sync. -DSTAGES=n: stages in local memory; copies run n - 1 stages ahead
+// of the products. -DSLICED=1: K has slices, see k_slices.clh.
 enum { WARPS_M = TILE_ROWS < 64 ? 1 : 2, WARPS_N = 4, ITEMS = 32 * WARPS_M * WARPS_N };
 enum { TILE_PANELS = 2, COPY_ITEMS = ITEMS, EQUAL_HEIGHTS = 0, STEP_LINES = 1 };
 #include "kernels_cl/gemm/nvidia/mma_stage.clh"
@@ -8,12 +8,12 @@ enum { TILE_PANELS = 2, COPY_ITEMS = ITEMS, EQUAL_HEIGHTS = 0, STEP_LINES = 1 };
 #include "kernels_cl/gemm/nvidia/k_slices.clh"
 #endif
 
-enum { PIECES = OUT_PANELS * PANEL / PIECE };  // of 16 rows
+enum { PIECES = OUT_PANELS * PANEL / PIECE };  // of 16 rows of a tile
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_mma(GROUPED_GEMM_BUFFERS,
                                                                                   const grouped_gemm_args given) {
   const grouped_gemm_args args = given;
-  __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(128)));  // later pieces of `out`, which need less
+  __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(128)));  // the epilogue reuses it, and needs less
   const Gemm gemm = gemm_of(GROUPED_GEMM_BUFFER_NAMES, &args);
   const int number = get_group_id(1) * get_num_groups(0) + get_group_id(0);
   TileSearch search = start_search(&gemm);

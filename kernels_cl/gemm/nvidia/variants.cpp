@@ -29,9 +29,9 @@ constexpr Extension plain{has_sm80, &is_tensor_core_product,
               "f8 x f8 of one type to f32, f16 or bf16, with groups of K that fit its steps, on NVIDIA compute "
               "capability 8.9"};
 
-/// grouped_gemm_mma: stages of 64 k of the rows and two panels.
+/// Local memory of grouped_gemm_mma: stages of 64 k of the rows and of two panels.
 constexpr std::uint64_t plain_bytes(std::uint64_t rows) { return 4 * (rows + 2 * 64) * 64 * 2; }
-/// grouped_gemm_codes: stages of 128 bytes of each row, with codes of 8 bits, and where the rows come from.
+/// Local memory of grouped_gemm_codes: stages of 128 bytes of each row, with codes of 8 bits, and the rows' sources.
 constexpr std::uint64_t codes_bytes(std::uint64_t rows) { return 4 * (rows + 2 * 64) * 128 + 4 * rows; }
 
 constexpr Kernel of_plain(Variant variant, std::int64_t rows, std::size_t work_items) {

@@ -33,33 +33,33 @@ struct Args {
   TensorView fault;         ///< optional in/out. Shape: [4] i32, see fault.hpp: the lowest slot in fault
   BufferView scratch;       ///< at least scratch_bytes(S, E, caps)
 
-  /// For a sort by wider keys, one digit a pass (see stable_sort). With key_bits > 0 the ids are keys of
-  /// [0, 2^key_bits), others set the fault word, and the "expert" of a key is (key >> key_shift) % end_expert.
-  std::int32_t key_bits = 0;   ///< Range: [0, 31]; with it end_expert = total_experts is a power of two, first_expert 0
+  /// For a sort by wider keys, one digit for each pass (see stable_sort). With key_bits > 0 the ids are keys, and the
+  /// "expert" of a key is (key >> key_shift) % end_expert. Keys outside [0, 2^key_bits) set the fault word.
+  std::int32_t key_bits = 0;   ///< Range: [0, 31]; > 0 needs first_expert 0, end_expert = total_experts a power of two
   std::int32_t key_shift = 0;  ///< Range: [0, 31)
-  TensorView order;  ///< optional. Shape: [S] i32, a permutation: the order in which slots are taken; absent: ascending
+  TensorView order;  ///< optional. Shape: [S] i32, a permutation: the order in which slots are read; absent: ascending
 };
 
 /// Units: bytes. 0 where few slots need no scratch.
 std::uint64_t scratch_bytes(std::int64_t slots, std::int32_t experts, const DeviceCaps& caps);
 
 struct Config {
-  std::int32_t lanes = 0;  ///< work-items a chunk of slots; 0 picks 1 on a CPU and 64 elsewhere
+  std::int32_t lanes = 0;  ///< work-items for each chunk of slots; 0 picks 1 on a CPU and 64 elsewhere
 };
 
-/// Why this cannot run there; empty when it can.
+/// Why `args` cannot run on `device`; empty when they can.
 std::string reject(const Args& args, const Config& config, const Device& device);
 /// The launches of a sort, decided once for all arguments of one form.
 struct Plan {
-  LaunchPlan sort;               ///< of all slots, or the last kernel where they are cut into chunks
-  LaunchPlan histogram;          ///< of chunks
-  std::int64_t chunks = 1;       ///< of slots
-  std::int64_t chunk_slots = 0;  ///< of all but the last
+  LaunchPlan sort;               ///< one chunk: the only kernel; several chunks: the scatter, the last kernel
+  LaunchPlan histogram;          ///< several chunks: counts each chunk's slots by expert
+  std::int64_t chunks = 1;       ///< number of chunks into which the slots are cut
+  std::int64_t chunk_slots = 0;  ///< slots of each chunk; the last may have fewer
   std::uint64_t counter_bytes = 0;
 };
 /// Errors: invalid_argument  `reject` says why
 Plan plan(const Args& args, const Config& config, const Device& device);
-/// By the plan of arguments of that form.
+/// Launches `plan`, which was made for arguments of the same form (see LaunchPlan).
 void enqueue(StreamView stream, const Plan& plan, const Args& args, Submit submit = {});
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one to three kernels. Empty: S == 0 still writes row_ends (zeros)

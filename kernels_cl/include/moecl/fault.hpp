@@ -5,28 +5,28 @@
 #include <cstdint>
 #include <string>
 
-/// Bad data that only the device sees. Operators that take a `fault` tensor, i32[4], write a FaultWord there and go on
-/// without touching memory that is not theirs. Zero the word before, read it after: the first fault stays.
+/// Reports of bad data that only the device sees. Operators that take a `fault` tensor, i32[4], write a FaultWord to it
+/// and continue without out-of-bounds accesses. Zero the word before and read it after: it keeps the first fault.
 namespace moecl {
 
-/// What was wrong, and what index and value of the FaultWord are.
+/// What was wrong. Each entry says what `index` and `value` of the FaultWord mean.
 enum class FaultCode : std::int32_t {
   none = 0,
   expert_id_out_of_range,  ///< index: slot, value: the id
-  expert_over_capacity,    ///< index: slot, value: the expert, which has more rows than its batch has room for
+  expert_over_capacity,    ///< index: slot, value: the expert, which has more rows than the batched layout has room for
   key_out_of_range,        ///< index: slot, value: the sort key
-  index_out_of_range,      ///< index: place in the list of indices, value: the index (cut to 32 bits)
+  index_out_of_range,      ///< index: position in the list of indices, value: the index (cut to 32 bits)
   group_count_negative,    ///< index: entry of the group list, value: the count (of a cumulative list: its step)
-  group_id_out_of_order,   ///< index: pair of the group list, value: the id, which must ascend and be an expert's
-  group_sum_too_large,     ///< index: expert with which the sum passes the rows, value: the rows
-  group_sum_too_small,     ///< index: sum of the group list, value: the rows it must make
-  expert_repeated,         ///< index: slot, value: the id, which the token has in an earlier column too
+  group_id_out_of_order,   ///< index: pair of the group list, value: the id; ids must ascend and be experts'
+  group_sum_too_large,     ///< index: expert at which the sum exceeds the rows, value: the rows
+  group_sum_too_small,     ///< index: sum of the group list, value: the rows that it must equal
+  expert_repeated,         ///< index: slot, value: the id, which an earlier slot of the token has too
   mask_not_a_prefix,       ///< index: token, value: its mask; active tokens must come first
-  other_call,              ///< index: place in a window, value: what came there; a combine got another dispatch's info
+  other_call,              ///< index: place in a window, value: its content; a combine got another dispatch's row info
   peer_late,               ///< index: rank, value: the step that it did not signal in time
-  group_late,              ///< index: work-group of a launch whose groups wait for each other, and which did not come
-  expert_gone,             ///< index: slot, value: the expert, which stands nowhere at present
-  group_too_large  ///< index: entry of the group list, value: its rows (cut to 32 bits), more than there is room
+  group_late,              ///< index: work-group that came too late, in a launch whose work-groups wait for each other
+  expert_gone,             ///< index: slot, value: the expert, which has no place at present
+  group_too_large  ///< index: entry of the group list, value: its rows (cut to 32 bits), more than there is room for
 };
 
 /// What a `fault` tensor holds: four i32, zero while nothing was wrong.
@@ -37,7 +37,7 @@ struct FaultWord {
 
 /// What the word says, with its numbers; empty when there is no fault.
 std::string describe(const FaultWord& word);
-/// Reads a fault word and throws what it says. Stops the host.
+/// Reads a fault word and throws the fault that it holds. Blocks the host.
 /// Errors: invalid_argument  the word holds a fault, or is no i32[4]
 void check_fault(StreamView stream, TensorView fault);
 

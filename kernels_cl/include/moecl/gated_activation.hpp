@@ -12,7 +12,7 @@
 
 namespace moecl {
 
-/// What stands between the two products of an expert. Gated ones halve the width: x = [gate | up].
+/// The function between the two products of an expert. Gated functions halve the width: x = [gate | up].
 enum class ActivationFunction : std::uint8_t {
   silu,       ///< silu(g) * u
   gelu,       ///< 0.5 g (1 + erf(g / sqrt 2)) * u
@@ -26,7 +26,7 @@ enum class ActivationFunction : std::uint8_t {
 /// "silu"
 const char* name(ActivationFunction function) noexcept;
 
-/// An activation with its numbers.
+/// An activation with its parameters.
 struct Activation {
   ActivationFunction function = ActivationFunction::silu;
   bool gated = true;         ///< false: the function of x alone, without `u`; width kept (swigluoai is always gated)
@@ -36,22 +36,22 @@ struct Activation {
   float bias = 1.0F;         ///< swigluoai; with alpha 1, bias 0 and no limit it is silu
   bool gate_is_right = false;  ///< x = [up | gate]; interleaved: g = x[2i + 1]
 
-  /// Columns of x, where the result has `width`.
+  /// Columns of x for a result of `width` columns.
   std::int64_t input_width(std::int64_t width) const noexcept { return gated ? 2 * width : width; }
   float effective_limit() const noexcept;  ///< infinite where there is none
-  /// Why there is no such activation; empty when there is.
+  /// Why this activation does not exist; empty when it does.
   std::string reject() const;
 };
 
 }  // namespace moecl
 
-/// The activation between an expert's two products, in f32, with optional dequantization of its input and per-row int8
-/// quantization of its result: that of quantize_rows, on values not rounded in between. NaN stays NaN.
+/// The activation between an expert's two products, in f32. Optionally it first dequantizes its input, and quantizes
+/// each row of its result to int8, as quantize_rows does, without rounding the result before. NaN stays NaN.
 ///
-/// Input: x * column_scale * row_scale + bias; an i32 bias counts as part of x.
-/// Codes: with `scale` those of a symmetric row, of y * quant_scale; without it round(y / quant_scale + quant_offset)
-/// in
-/// [-128, 127], where a single quant_scale multiplies as its reciprocal.
+/// Input: x * column_scale * row_scale + bias; an i32 bias is added to x before the scales.
+/// Codes: with `scale`, y * quant_scale is quantized as a symmetric row. Without it they are
+/// round(y / quant_scale + quant_offset) in [-128, 127]; for a quant_scale of one element, y is multiplied by its
+/// reciprocal.
 /// Source: vLLM's fused MoE activations; gpt-oss model card for swigluoai; npu_dequant_swiglu_quant and
 /// npu_grouped_matmul (fast_gelu) of the Ascend operators
 namespace moecl::gated_activation {
@@ -64,7 +64,7 @@ struct Args {
   TensorView out;    ///< Shape: [R, I] f32, f16 or bf16; i8 when `scale` or `quant_scale` is present
   TensorView scale;  ///< optional out. Shape: [R] f32
 
-  // Optional, with a value for each column: [width] or [1, width] for all rows, [E, width] for the experts of row_ends.
+  // Optional. Values for each column are [width] or [1, width] for all rows, or [E, width] for the experts of row_ends.
   TensorView column_scale = {};  ///< f32, width as x
   TensorView row_scale = {};     ///< Shape: [R] f32
   TensorView bias = {};          ///< f32, f16, bf16, or i32 beside i32 rows; width as x
@@ -74,14 +74,14 @@ struct Args {
 };
 
 struct Config {
-  std::int32_t lanes = 0;  ///< work-items a row; 0 picks the tuned ones, else 1 on a CPU and 64 elsewhere
+  std::int32_t lanes = 0;  ///< work-items for each row; 0 picks the tuned number, else 1 on a CPU and 64 elsewhere
 };
 
-/// Why this cannot run there; empty when it can.
+/// Why `args` cannot run on `device`; empty when they can.
 std::string reject(const Args& args, const Config& config, const Device& device);
 /// Errors: invalid_argument  `reject` says why
 LaunchPlan plan(const Args& args, const Config& config, const Device& device);
-/// By the plan of arguments of that form.
+/// Launches `args` by a plan that was made for arguments of the same form (see LaunchPlan).
 void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, Submit submit = {});
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one kernel. Empty: R == 0 enqueues nothing

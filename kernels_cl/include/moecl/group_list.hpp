@@ -7,38 +7,38 @@
 #include <cstdint>
 #include <string>
 
-/// The group lists of the Ascend operators, read into row_ends and written from them.
+/// Converts the group lists of the Ascend operators to row_ends, and row_ends or counts to group lists.
 ///
 /// Source: group_list and group_list_type of npu_grouped_matmul, expert_tokens of npu_moe_init_routing_v2
 namespace moecl::group_list {
 
-/// With the operators' numbers.
+/// The format of a list. The values are the operators'.
 enum class Kind : std::int32_t {
-  cumsum = 0,  ///< [E]: rows up to and with each expert
+  cumsum = 0,  ///< [E]: rows up to and including each expert
   counts = 1,  ///< [E]: rows of each expert
-  pairs = 2    ///< [n, 2]: (expert, count), experts ascending, others empty; a pair (0, 0) ends the list
+  pairs = 2    ///< [n, 2]: (expert, count), experts ascending, unnamed ones empty; a pair (0, 0) ends the list
 };
 
-/// row_ends from a list. On a fault they are cut so that none leads outside [0, rows] or descends.
+/// Reads row_ends from a list. On a fault they are clamped: all stay in [0, rows] and none descends.
 struct Read {
   TensorView list;  ///< i32 or i64, contiguous, shaped as `kind` says
   Kind kind = Kind::cumsum;
-  std::int64_t rows = 0;  ///< rows there are: a larger sum sets the fault word. Range: [0, 2^31 - 1)
-  bool all_rows = false;  ///< a smaller sum sets it too
+  std::int64_t rows = 0;  ///< rows that exist; a larger sum sets the fault word. Range: [0, 2^31 - 1)
+  bool all_rows = false;  ///< true: a smaller sum sets the fault word too
   TensorView row_ends;    ///< out. Shape: [E] i32
-  TensorView fault;       ///< optional in/out. Shape: [4] i32, see fault.hpp: the first entry in fault
-  /// a larger group sets it too, and counts as so many. 0: any may have all rows
+  TensorView fault;       ///< optional in/out. Shape: [4] i32, see fault.hpp: the first faulty entry
+  /// room of a group: a larger group sets the fault word and counts as this many rows. 0: a group may have all rows
   std::int64_t rows_per_group = 0;
 };
 
-/// A list from row_ends or counts.
+/// Writes a list from row_ends or counts.
 struct Write {
-  TensorView row_ends;  ///< this or `counts`. Shape: [E] i32
+  TensorView row_ends;  ///< either this or `counts`. Shape: [E] i32
   TensorView counts;    ///< Shape: [E] i32
   Kind kind = Kind::cumsum;
-  std::int32_t first_expert = 0;  ///< pairs name expert e of this list first_expert + e
-  /// out. i32 or i64, contiguous, shaped as `kind` says; n >= E. Of pairs only those of experts with rows are written
-  /// and one (0, 0) after them if there is room.
+  std::int32_t first_expert = 0;  ///< pairs give expert e of this list the id first_expert + e
+  /// out. i32 or i64, contiguous, shaped as `kind` says; n >= E. For pairs, only experts with rows are
+  /// written, and one (0, 0) after them if there is room.
   TensorView list;
 };
 
@@ -46,15 +46,15 @@ struct Config {
   std::int32_t lanes = 0;  ///< work-items of the one work-group; 0 picks 1 on a CPU and 64 elsewhere
 };
 
-/// Why this cannot run there; empty when it can.
+/// Why `args` cannot run on `device`; empty when they can.
 std::string reject(const Read& args, const Config& config, const Device& device);
 std::string reject(const Write& args, const Config& config, const Device& device);
 /// Errors: invalid_argument  `reject` says why
 LaunchPlan plan(const Read& args, const Config& config, const Device& device);
-/// Of a list that is written.
+/// For writing a list.
 /// Errors: invalid_argument  `reject` says why
 LaunchPlan plan(const Write& args, const Config& config, const Device& device);
-/// By the plan of arguments of that form.
+/// Launches `args` by a plan that was made for arguments of the same form (see LaunchPlan).
 void enqueue(StreamView stream, const LaunchPlan& plan, const Read& args, Submit submit = {});
 void enqueue(StreamView stream, const LaunchPlan& plan, const Write& args, Submit submit = {});
 /// Errors: invalid_argument  `reject` says why

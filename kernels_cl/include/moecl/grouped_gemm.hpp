@@ -10,90 +10,90 @@
 #include <string>
 #include <vector>
 
-/// Products by the variant that suits operands, rows and device.
+/// Runs the grouped product of grouped_product.hpp by the variant that suits operands, rows and device.
 namespace moecl::grouped_gemm {
 
 /// Every variant this library has.
 const std::vector<Variant>& variants();
 using tuning::any_rows, tuning::rows_choose;
-/// A variant, and the most rows of an expert that it is taken for; 0: none.
+/// A variant, and the most rows of an expert for which it is chosen; 0: never.
 struct Range {
   const char* variant;
   std::int64_t most_rows;
 };
-/// Those for products of such types there, as tables of measurements say, else by defaults. Where tiles of tensor cores
-/// would leave compute units of a GPU idle, the variant is taken whose tiles are done soonest.
+/// The ranges for products of these types on `device`: from tuning tables, else defaults. Exception: where the tiles of
+/// tensor cores would leave compute units of a GPU idle, the variant is chosen whose tiles are done soonest.
 std::vector<Range> ranges(DType a, CodeType weights, const Device& device);
-/// The choices that tables of measurements may make about products, as they are made, for people.
+/// The choices about products that tuning tables may make, with their present values; for people.
 std::vector<tuning::Line> describe_choices(const Device& device);
-/// How rows between two products with such weights are best stored: where tensor cores or AVX-512 BF16 multiply them as
-/// f16 or bf16 (a rounding of each row, as vLLM's kernels do) like plain weights, and beside codes like `dtype`, that
-/// of the layer; else f32.
+/// The best storage type of rows between two products with such weights. Where tensor cores or AVX-512 BF16 multiply
+/// 16-bit rows, it is the type of f16 or bf16 weights, or beside codes `dtype`, the layer's type; each row is then
+/// rounded, as by vLLM's kernels. Else it is f32.
 DType row_dtype(CodeType weights, DType dtype, const DeviceCaps& caps);
-/// What a product multiplies, as far as a layout depends on it.
+/// The properties of a product's operands on which its panel layout depends.
 struct Factors {
   DType rows = DType::f32;
-  std::int64_t rows_group = 0;  ///< columns of a row that share a scale; 0: all, or none has one
+  std::int64_t rows_group = 0;  ///< columns of a row that share a scale; 0: one scale for all, or none
   CodeType weights = CodeType::f32;
   std::int64_t k = 0;
-  std::int64_t weights_group = 0;  ///< k of a column that share a scale; 0: all, or none has one
+  std::int64_t weights_group = 0;  ///< elements along K that share a scale; 0: one scale for all, or none
 };
-/// The layout that is fastest there: k_major where tensor cores multiply codes of 8 bits on both sides, k_words where a
+/// The fastest layout on the device: k_major where tensor cores multiply 8-bit codes on both sides, k_words where a
 /// CPU's dot products were measured faster with it, else n_major.
 PanelLayout panel_layout(const Factors& factors, const DeviceCaps& caps);
-/// Those of weights that some variant reads there, n_major first.
+/// The layouts of such weights that some variant reads on the device, n_major first.
 std::vector<PanelLayout> panel_layouts(DType rows, CodeType weights, const DeviceCaps& caps);
-/// Why `panel_layout` chooses it, for people.
+/// Why `panel_layout` chooses `layout`, for people.
 const char* why(PanelLayout layout) noexcept;
-/// Units: bytes. What Args::scratch is good for there; 0: nothing. @param concurrent  As Args has it
+/// Units: bytes. The size of Args::scratch that the device has a use for; 0: none. @param concurrent  as in Args
 std::uint64_t scratch_bytes(const DeviceCaps& caps, bool concurrent = false);
 
-/// The variant of a product: `config`'s, else the first of `ranges` that takes so many rows of an expert. Steps that it
-/// may take over do not change it.
+/// The variant of a product: `config`'s, else the first of `ranges` that takes this many rows of an expert. Steps that
+/// the variant may fuse (activation, quantization) do not change the choice.
 std::string select(const Args& args, const Config& config, const Device& device);
-/// Whether a variant can apply this activation to its sums, which saves a pass over the rows: on CPUs and NVIDIA's
-/// tensor cores, with gate and up of whole panels.
+/// Whether a variant can apply this activation to its sums, which saves a pass over the rows. Variants for CPUs and for
+/// NVIDIA's tensor cores can, if gate and up consist of whole panels.
 bool fuses_activation(const std::string& variant, const Args& args, const Activation& activation, const Device& device);
-/// Whether it can also make codes of the rows of `args.out`, which saves writing and reading them: of a gated
-/// activation, by the rules ratio and power_of_two, in groups of columns that its tiles have whole, on NVIDIA's tensor
-/// cores for sm_90a with groups of K.
+/// Whether a variant can also quantize the rows of `args.out`, which saves writing and reading them. Variants for
+/// NVIDIA's sm_90a tensor cores with scale groups along K can, after a gated activation, by the rules ratio and
+/// power_of_two, if each group of columns lies within one tile.
 bool fuses_quantization(const std::string& variant, const Args& args, const quantize_groups::Args& next,
                         const Device& device);
 
-/// How a product is computed, decided once: for all arguments of one form, which is everything but their memory.
-/// Copies share it.
+/// How a product is computed, decided once for all arguments of one form: those that differ in their memory alone.
+/// Copies of a plan share its Launch.
 struct Plan {
   std::string variant;                   ///< empty: refused before one was chosen
-  std::int64_t tile_rows = 0;            ///< of a work-group
-  std::int64_t tile_columns = 0;         ///< of a work-group
-  std::int64_t k_slices = 1;             ///< of K, with work-groups of their own
+  std::int64_t tile_rows = 0;            ///< rows of the tile of a work-group
+  std::int64_t tile_columns = 0;         ///< columns of the tile of a work-group
+  std::int64_t k_slices = 1;             ///< K-slices, each with work-groups of its own
   bool fuses_activation = false;         ///< the kernel applies Args::activation
-  bool fuses_codes = false;              ///< the kernel makes the codes of Args::quantization
+  bool fuses_codes = false;              ///< the kernel quantizes as Args::quantization says
   std::string why;                       ///< why this variant; or why the product cannot run
-  struct Launch;                         ///< of the implementation
+  struct Launch;                         ///< internal
   std::shared_ptr<const Launch> launch;  ///< null: refused
 
-  /// Whether the product cannot run: `why`.
+  /// Whether the product cannot run; `why` has the reason.
   bool refused() const noexcept { return launch == nullptr; }
   /// One line, for people.
   std::string describe() const;
 };
 /// Pure. A product that cannot run gives a refused plan.
 Plan plan(const Args& args, const Config& config, const Device& device);
-/// Decides nothing; formats and allocates nothing where no trace wants to know.
-/// @param args  of the form that was planned for
-/// Errors: invalid_argument  the plan is refused, or of another form; build_failed  the device goes without the variant
-///         from now on, so that another plan chooses another one
-/// Async:  one kernel. Empty: no rows enqueue nothing
+/// Makes no decisions. Formats and allocates nothing, unless there is a trace.
+/// @param args  of the form for which the plan was made
+/// Errors: invalid_argument  the plan is refused, or of another form; build_failed  the program does not build, and the
+///         device excludes the variant from now on, so that a new plan chooses another one
+/// Async:  one kernel. Empty: zero rows enqueue nothing
 void enqueue(StreamView stream, const Plan& plan, const Args& args, Submit submit = {});
 
-/// Why this cannot run there; empty when it can.
+/// Why `args` cannot run on `device`; empty when they can.
 std::string reject(const Args& args, const Config& config, const Device& device);
-/// Plans and enqueues, with the next variant where a program does not build.
+/// Plans and enqueues. If a program does not build, the next variant is used.
 /// Errors: invalid_argument  `reject` says why
-/// Async:  one kernel. Empty: no rows enqueue nothing
+/// Async:  one kernel. Empty: zero rows enqueue nothing
 void enqueue(StreamView stream, const Args& args, const Config& config = {}, Submit submit = {});
-/// `active_experts`: whose weights are read; 0 counts min(E, R).
+/// @param active_experts  number of experts whose weights are read; 0 counts min(E, R)
 OperatorCost cost(const Args& args, std::int64_t active_experts = 0);
 
 }  // namespace moecl::grouped_gemm

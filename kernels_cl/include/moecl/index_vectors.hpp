@@ -9,7 +9,7 @@
 /// Small steps on vectors of indices, between the sorts and the kernels that move rows. All tensors are contiguous.
 namespace moecl::index_vectors {
 
-/// to[i] = from[i] where that is in [low, high), else `otherwise` and the fault word is set.
+/// to[i] = from[i] if that is in [low, high). Else to[i] = otherwise, and the fault word is set.
 struct Narrow {
   TensorView from;  ///< Shape: any of n elements, i32 or i64
   std::int32_t low = 0, high = 0;
@@ -17,7 +17,7 @@ struct Narrow {
   TensorView
       row_ends;      ///< optional. Shape: [E] i32: entries from row_ends[E - 1] on are not read: `otherwise`, no fault
   TensorView to;     ///< out. Shape: [n] i32; may be the i32 `from`
-  TensorView fault;  ///< optional in/out. Shape: [4] i32, see fault.hpp: one of the entries in fault
+  TensorView fault;  ///< optional in/out. Shape: [4] i32, see fault.hpp: one of the faulty entries
 };
 
 /// out[i, k] = k * N + i: the slots of N tokens in the column-major order of npu_moe_init_routing.
@@ -31,41 +31,41 @@ struct ColumnOrder {
 struct SortedRouting {
   TensorView sorted_slots;         ///< Shape: [S] i32, a permutation: stable_sort of ids
   TensorView ids;                  ///< Shape: S elements, i32
-  TensorView row_idx;              ///< Shape: S elements, i32. Range: [0, S), others set the fault word: source_row -1
+  TensorView row_idx;              ///< Shape: S elements, i32. Range: [0, S); others set the fault word, source_row -1
   std::int64_t tokens = 0;         ///< N; S = N * K
   TensorView source_row;           ///< out. Shape: [S] i32
   TensorView expanded_row_idx;     ///< out. Shape: [S] i32
   TensorView expanded_expert_idx;  ///< out. Shape: [S] i32
-  TensorView fault;                ///< optional in/out. Shape: [4] i32, see fault.hpp: one of the slots in fault
+  TensorView fault;                ///< optional in/out. Shape: [4] i32, see fault.hpp: one of the faulty slots
 };
 
-/// counts[key] = how many keys are so; others than the counts are of are not counted.
-/// Source: torch.histc of expert ids, as TokenDispatcherWithAll2AllV asks it
+/// counts[key] = the number of keys equal to key. Keys outside [0, E) are not counted.
+/// Source: torch.histc of expert ids, as TokenDispatcherWithAll2AllV calls it
 struct Histogram {
   TensorView keys;    ///< Shape: any of n elements, i32 or i64
   TensorView counts;  ///< out. Shape: [E] i32
 };
 
-/// counts[key] += how many keys are so; others than the counts are of are not counted. For few keys: each count looks
-/// at all of them, and needs no atomics.
+/// counts[key] += the number of keys equal to key. Keys outside [0, E) are not counted. For few keys: one work-item for
+/// each count reads all keys, without atomics.
 struct KeyCounts {
   TensorView keys;    ///< Shape: any of n elements, i32
   TensorView counts;  ///< in/out. Shape: [E] i64
 };
 
-/// groups[row] = g % modulus for the rows of group g, -1 for rows past the last. With the [R, E] blocks of R ranks as
-/// groups and modulus E these are ids whose expert_sort is npu_moe_re_routing.
-/// Source: torch.repeat_interleave of expert ids, as TokenDispatcherWithAll2AllV asks it
+/// groups[row] = g % modulus for the rows of group g, -1 for rows past the last group. With [R, E] blocks of R ranks as
+/// groups and modulus E, the result is expert ids, and their expert_sort is npu_moe_re_routing.
+/// Source: torch.repeat_interleave of expert ids, as TokenDispatcherWithAll2AllV calls it
 struct GroupOfRow {
   TensorView row_ends;       ///< Shape: [G] i32, cumulative
   std::int32_t modulus = 0;  ///< Range: [1, 2^31)
   TensorView groups;         ///< out. Shape: [rows] i32
 };
 
-/// ends[key] = how many keys are <= key: cumulative counts. Source: npu_moe_compute_expert_tokens
+/// ends[key] = the number of keys <= key: cumulative counts. Source: npu_moe_compute_expert_tokens
 struct KeyEnds {
   TensorView keys;   ///< Shape: [S] i32
-  TensorView order;  ///< optional. Shape: [S] i32, sorts the keys (sorted_slots of a sort); absent: they are sorted
+  TensorView order;  ///< optional. Shape: [S] i32, sorts the keys (sorted_slots of a sort); absent: keys are sorted
   TensorView ends;   ///< out. Shape: [T] i32
 };
 
@@ -75,7 +75,7 @@ struct Widen {
   TensorView to;    ///< out. Shape: [n] i64
 };
 
-/// counts[g] = rows of group g, row_ends[g] - row_ends[g - 1]; with `add` so many more than it holds.
+/// counts[g] = rows of group g, row_ends[g] - row_ends[g - 1]; with `add` counts[g] grows by them.
 /// Source: expert_num_tokens of vLLM
 struct RowCounts {
   TensorView row_ends;  ///< Shape: [G] i32, cumulative
@@ -83,15 +83,15 @@ struct RowCounts {
   bool add = false;
 };
 
-/// slots[row] = row where that is a valid one, else -1: a combine by them leaves rows apart, and reads no others.
+/// slots[row] = row if that row is valid, else -1. A combine by these slots keeps rows apart and reads only valid ones.
 struct ValidRows {
   TensorView row_ends;               ///< Shape: [E] i32, cumulative
   std::int64_t rows_per_expert = 0;  ///< 0: standard layout; else batched, as in gather_rows
   TensorView slots;                  ///< out. Shape: [R] i32; batched R = E * rows_per_expert
 };
 
-/// Sets the fault word to FaultCode::other_call with place and value of an element of `got` that is not the expected
-/// one.
+/// Sets the fault word to FaultCode::other_call, with the index and value of an element of `got` that differs from
+/// `expected`.
 struct Expect {
   TensorView got;       ///< Shape: [n] i32
   TensorView expected;  ///< Shape: [n] i32
@@ -111,7 +111,7 @@ std::string reject(const RowCounts& args);
 std::string reject(const ValidRows& args);
 std::string reject(const Expect& args);
 /// Errors: invalid_argument  `reject` says why
-/// Async:  one kernel, a Histogram fills its counts before. Empty: no elements enqueue no kernel
+/// Async:  one kernel; a Histogram first fills its counts with 0. Empty: zero elements enqueue no kernel
 void enqueue(StreamView stream, const Narrow& args, Submit submit = {});
 void enqueue(StreamView stream, const ColumnOrder& args, Submit submit = {});
 void enqueue(StreamView stream, const SortedRouting& args, Submit submit = {});

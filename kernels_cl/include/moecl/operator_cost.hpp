@@ -3,10 +3,10 @@
 
 namespace moecl {
 
-/// The least an operator must do, for rooflines and traces.
+/// The minimum work of an operator, for rooflines and traces.
 struct OperatorCost {
   std::uint64_t bytes = 0;  ///< each input read once, each output written once
-  std::uint64_t flops = 0;  ///< a multiply-add counts two
+  std::uint64_t flops = 0;  ///< a multiply-add counts as two
 };
 
 }  // namespace moecl

@@ -4,32 +4,33 @@
 #include <moecl/operator_cost.hpp>
 #include <moecl/packed_weights.hpp>
 
-/// Repacks a quantized matrix, as a checkpoint stores it, into columns of an expert of a PackedWeights: its codes, and
-/// the scales and zero points of groups of K.
+/// Repacks a quantized matrix from the layout of a checkpoint into columns of one expert of a PackedWeights. It repacks
+/// the codes, and the scales and zero points of the groups along K.
 namespace moecl::pack_codes {
 
 struct Args {
-  BufferView source;  ///< from the unit codes.first_unit() on
-  CodeLayout codes;   ///< of [rows, K]; u8 and u4 become i8 and i4
+  BufferView source;  ///< begins with the unit codes.first_unit()
+  CodeLayout codes;   ///< of `source`, [rows, K]; u8 and u4 are packed as i8 and i4
   PackedWeights packed;
   std::int64_t expert = 0;
-  std::int64_t first_column = 0;  ///< where source row 0 goes in N (gate rows at 0, up rows at I)
-  /// With packed.scale, of its type, strided as it may be. Shape: [ceil(rows / group_rows), G'], or with groups in
-  /// pairs or the like [.., ceil(G' / P), P]: group g is [g / P, g % P]
+  std::int64_t first_column = 0;  ///< column (along N) that source row 0 becomes: gate rows at 0, up rows at I
+  /// Present if packed.scale is, of the same type, with any strides. Shape: [ceil(rows / group_rows), G'], where G'
+  /// counts the groups of the source. If P groups are stored together (pairs, for example): [.., ceil(G' / P), P], with
+  /// group g at [g / P, g % P]
   TensorView scale = {};
   std::int64_t group_rows = 1;  ///< rows that share a scale
-  BufferView zero = {};         ///< optional, with packed.zero: from the unit zero_codes.first_unit() on
-  CodeLayout zero_codes = {};   ///< of the scale's shape
-  std::int32_t zero_add = 0;    ///< added to what `zero` stores
-  /// optional. Shape: [G] i32: the source's group that is each group of `packed`; absent: the same one.
+  BufferView zero = {};         ///< present if packed.zero is; begins with the unit zero_codes.first_unit()
+  CodeLayout zero_codes = {};   ///< of `zero`, a matrix of the shape of `scale`
+  std::int32_t zero_add = 0;    ///< added to each zero point in `zero`
+  /// optional. Shape: [G] i32: the group of the source that becomes group g of `packed`. Absent: group g.
   /// Range: [0, G')
   TensorView source_group = {};
 };
 
-/// Why this cannot run there; empty when it can.
+/// Why `args` cannot run on `device`; empty when they can.
 std::string reject(const Args& args, const Device& device);
-/// Also zeroes the padding of the last panel when the source's last row is column N - 1.
-/// Errors: invalid_argument  `reject` says why. Async: a kernel each for codes, scales and zero points
+/// Also zeroes the padding of the last panel if the source's last row becomes column N - 1.
+/// Errors: invalid_argument  `reject` says why. Async: one kernel each for codes, scales and zero points
 void enqueue(StreamView stream, const Args& args, Submit submit = {});
 OperatorCost cost(const Args& args);
 

@@ -7,13 +7,13 @@
 #include <cstdint>
 #include <string>
 
-/// Quantizes rows to int8, int4 or floats of 8 bits: q = x * scale^-1, rounded, with a scale for each row from what is
-/// in it, or one that is given.
+/// Quantizes rows to int8, int4 or 8-bit floats: q = x * scale^-1, rounded. The scale of a row comes from the numbers
+/// of the row, or the caller gives it.
 ///
-/// Rows may be gathered on the way, as in gather_rows, and multiplied by a smooth vector first. All arithmetic is f32
-/// unless a scheme or rounding says f16. A symmetric row of zeros, or with a scale below the smallest normal number
-/// (2^-126), gives scale 0 and zeros; NaN or infinity in a row shows in its scale, and its q are undefined. Where the
-/// device does not round division correctly (DeviceCaps), a quotient next to a tie may go to the other side.
+/// Rows may be gathered at the same time, as in gather_rows, and multiplied by a smooth vector first. All arithmetic is
+/// f32 unless a scheme or rounding says f16. A symmetric row of zeros, or with a scale below the smallest normal number
+/// (2^-126), gets scale 0 and codes 0. NaN or infinity in a row shows in its scale, and its q are undefined. If the
+/// device does not round division correctly (DeviceCaps), a quotient next to a tie may round to the other side.
 /// Source: npu_dynamic_quant, npu_dynamic_quant_asymmetric and npu_moe_init_routing_v2 of the Ascend operators
 namespace moecl::quantize_rows {
 
@@ -25,19 +25,19 @@ enum class Scheme : std::uint8_t {
   given,       ///< q = round(x * scale), `scale` may be absent; int8 in [-128, 127]
 };
 
-/// What the codes are. Floats saturate; e4m3 and e5m2 round halves to even, hif8 away from zero.
+/// The format of the codes. Floats saturate; e4m3 and e5m2 round halves to even, hif8 away from zero.
 enum class Codes : std::uint8_t { integer, e4m3, e5m2, hif8 };
 
-/// The legal orders of rounding of symmetric rows; they differ by at most one unit. Instead of 127 read 7 for int4, 448
-/// for e4m3, 57344 for e5m2, 32768 for hif8.
-/// Halves go to the even number except where it says otherwise.
+/// How the numbers of symmetric rows are scaled and rounded; results differ by at most one unit. For 127 read 7 with
+/// int4, 448 with e4m3, 57344 with e5m2, 32768 with hif8.
+/// Ties go to the even number unless stated otherwise.
 enum class Rounding : std::uint8_t {
   divide,                       ///< x / (amax / 127)
-  divide_scaled,                ///< x / (amax * (1 / 127)), and that is the scale
+  divide_scaled,                ///< x / scale; the scale is amax * (1 / 127)
   multiply_reciprocal,          ///< x * (1 / (amax / 127))
   multiply_127_by_amax,         ///< x * (127 / amax); the scale is 1 / (127 / amax)
   multiply_127_by_amax_scaled,  ///< x * (127 / amax); the scale is amax * (1 / 127)
-  divide_ties_away,             ///< x / (amax / 127), halves away from zero
+  divide_ties_away,             ///< x / (amax / 127), ties away from zero
   multiply_reciprocal_f16,      ///< x * (1 / (amax / 127)), rounded to f16 before it is rounded to an integer
   divide_scaled_f16,            ///< as divide_scaled, rounded to f16 before it is rounded to an integer
 };
@@ -46,38 +46,38 @@ struct Args {
   TensorView x;         ///< Shape: [N, H] f32, f16 or bf16
   TensorView row_ends;  ///< optional. Shape: [E] i32, cumulative; rows past the valid ones are neither read nor written
   std::int64_t rows_per_expert = 0;  ///< 0: standard layout; else batched, as in gather_rows
-  /// out. Shape: [R, H] i8, or u8 of floats; int4: [R, H / 8] i32 or [R, H / 2] u8, element 0 in the lowest bits
+  /// out. Shape: [R, H] i8, or u8 for floats; int4: [R, H / 8] i32 or [R, H / 2] u8, element 0 in the lowest bits
   TensorView q;
-  TensorView scale;  ///< out. Shape: [R] f32; of Scheme::static_f16 and given in, [1]
+  TensorView scale;  ///< out. Shape: [R] f32. With Scheme::static_f16 and given: in, [1]
   Rounding rounding = Rounding::divide;
   Scheme scheme = Scheme::symmetric;
-  TensorView offset = {};  ///< out, of Scheme::asymmetric. Shape: [R] f32; of Scheme::static_f16 in, [1]; else absent
+  TensorView offset = {};  ///< Scheme::asymmetric: out, Shape: [R] f32. Scheme::static_f16: in, [1] f32. Else absent
   /// optional. Shape: [H], [1, H], or [E, H] for the experts of row_ends or smooth_rows; f32, f16 or bf16
   TensorView smooth = {};
-  /// optional. Shape: [R] i32: row j is that of x[index[j] / divisor]. Absent: R = N, row j is that of x[j].
-  /// Range: entries outside [0, N * divisor) leave their row untouched
+  /// optional. Shape: [R] i32: output row j comes from x[index[j] / divisor]. Absent: R = N, output row j comes
+  /// from x[j]. Range: [0, N * divisor); other entries leave their output row untouched
   TensorView index = {};
   std::int32_t divisor = 1;  ///< `divisor` consecutive index values share a row of x
   /// optional, needs index. Shape: [N * divisor] i32: row j uses smooth[smooth_rows[index[j]]]. Range: [0, E)
   TensorView smooth_rows = {};
-  /// 8: each 8 columns have a scale of their own; symmetric int8 only. `scale` is [R, H / 8] f32, f16 or bf16, to which
-  /// it is rounded after use. Source: comm_quant_mode 2 of npu_moe_distribute_combine_v2. 128: the same of symmetric
-  /// floats; `scale` is [R, ceil(H / 128) or more] f32, and further columns become 0. 0: one scale a row
+  /// Columns that share a scale. 0: all of a row. 8: symmetric int8 only; `scale` is [R, H / 8] f32, f16 or bf16, and
+  /// scales are rounded to this type after use. Source: comm_quant_mode 2 of npu_moe_distribute_combine_v2. 128:
+  /// symmetric floats only; `scale` is [R, ceil(H / 128) or more] f32, and columns of `scale` past the groups become 0
   std::int32_t group = 0;
   Codes codes = Codes::integer;
-  bool power_of_two = false;  ///< of groups of 128 and Rounding::divide: scales are rounded up to powers of two
-  float least_amax = 0;       ///< of the same: amax counts as at least this. Range: finite, not negative
+  bool power_of_two = false;  ///< groups of 128 with Rounding::divide: scales are rounded up to powers of two
+  float least_amax = 0;       ///< for the same: lower bound for amax. Range: finite, not negative
 };
 
 struct Config {
-  std::int32_t lanes = 0;  ///< work-items a row; 0 picks the tuned ones, else 1 on a CPU and 64 elsewhere
+  std::int32_t lanes = 0;  ///< work-items per row; 0 picks the tuned number, else 1 on a CPU and 64 elsewhere
 };
 
-/// Why this cannot run there; empty when it can.
+/// Why `args` cannot run on `device`; empty when they can.
 std::string reject(const Args& args, const Config& config, const Device& device);
 /// Errors: invalid_argument  `reject` says why
 LaunchPlan plan(const Args& args, const Config& config, const Device& device);
-/// By the plan of arguments of that form.
+/// Launches `args` by a plan that was made for arguments of the same form (see LaunchPlan).
 void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, Submit submit = {});
 /// Errors: invalid_argument  `reject` says why
 /// Async:  one kernel. Empty: R == 0 enqueues nothing

@@ -6,39 +6,42 @@
 
 #include <string>
 
-/// From few tokens, or their logits, to sorted slots in one launch, which makes codes of the tokens beside it: what
-/// gating_top_k, expert_sort and quantize_groups give, bit for bit, and what grouped_gemm gives for the router, whose
-/// sums are in another order: of slices of K, the same on all devices and for all numbers of tokens. Where one launch
-/// cannot do it, those run, in a span of the trace that says why.
+/// Routes few tokens in one launch: from the tokens, or from their logits, to sorted slots. The same launch can
+/// quantize the tokens. The results are those of gating_top_k, expert_sort and quantize_groups, bit for bit. The
+/// router's product differs from grouped_gemm's in the order of its sums: it adds K-slices, in the same way on all
+/// devices and for all numbers of tokens. If one launch is not possible, these operators run one after the other, in a
+/// span of the trace that says why.
 ///
-/// With the router work-groups that choose wait for the others of the launch, which need not be resident with them.
+/// With the router, the work-groups that choose experts wait for the other work-groups of the launch. These need not be
+/// resident at the same time.
 namespace moecl::route_tokens {
 
 struct Args {
   gating_top_k::Args gating;
   expert_sort::Args sort;             ///< its ids are those of `gating`
-  quantize_groups::Args tokens = {};  ///< optional: absent without x. All rows of x, by a scale for each group of a row
-  /// optional: absent without a. Of all tokens [T, H] to the logits. With f16 or bf16 on an NVIDIA GPU of compute
-  /// capability 7.0 it is in the same launch, up to 64 tokens, if its scratch has room for parts of the logits
+  quantize_groups::Args tokens = {};  ///< optional, absent without x: all rows of x, a scale for each group of a row
+  /// optional, absent without a: the product from all tokens [T, H] to the logits. It is in the same launch for f16 or
+  /// bf16 on an NVIDIA GPU of compute capability 7.0 or later, up to 64 tokens, if its scratch has room for parts of
+  /// the logits
   grouped_gemm::Args router = {};
 };
 
-/// Why the steps after the router take launches of their own, where the router does; empty when one is enough: at most
-/// 16 tokens, whose scores fit the local memory together on a GPU.
+/// Given that the router has a launch of its own: why the steps after it need several launches; empty when one is
+/// enough. One is enough for at most 16 tokens; on a GPU their scores must fit the local memory together.
 std::string reject_one_launch(const Args& args, const RouterSpec& spec, const Device& device);
-/// Why this cannot run there; empty when it can.
+/// Why `args` cannot run on `device`; empty when they can.
 std::string reject(const Args& args, const RouterSpec& spec, const Device& device);
-/// The launches, decided once for all arguments of one form.
+/// The launches, decided once for all arguments of the same form (see LaunchPlan).
 struct Plan {
-  // As the trace says it; empty: one launch is enough.
+  // Reasons, as the trace shows them; empty: one launch is enough.
   std::string why_router_alone, why_several_launches;
   LaunchPlan one_launch;
   std::int32_t teams = 1;
   std::uint64_t counter_bytes = 0;
-  std::int64_t choosers = 1;        ///< work-groups that choose
-  std::int64_t helpers = 0;         ///< work-groups that help them
-  std::int32_t patience = 1 << 21;  ///< looks for a helper until it is late, about a microsecond each
-  // Of the operators.
+  std::int64_t choosers = 1;        ///< work-groups that choose experts
+  std::int64_t helpers = 0;         ///< work-groups that make parts of the logits, and codes
+  std::int32_t patience = 1 << 21;  ///< polls until a helper counts as late, about a microsecond each
+  // Of the operators that have launches of their own.
   grouped_gemm::Plan router;
   LaunchPlan gating;
   expert_sort::Plan sort;
@@ -46,13 +49,13 @@ struct Plan {
 };
 /// Errors: invalid_argument  `reject` says why
 Plan plan(const Args& args, const RouterSpec& spec, const Device& device);
-/// By the plan of arguments of that form.
-/// Errors: build_failed  the plan's program does not build; the next plan is another one
+/// Launches `args` by a plan that was made for arguments of the same form.
+/// Errors: build_failed  the plan's program does not build; the next call of `plan` gives another plan
 void enqueue(StreamView stream, const Plan& plan, const Args& args, const RouterSpec& spec, Submit submit = {});
 /// Errors: invalid_argument  `reject` says why
-/// Async:  one kernel, or those of the operators. Where a helper does not come in time (other kernels keep it from the
-///         device), weights become NaN and the sort's fault word says group_late. Empty: T == 0 still writes row ends,
-///         as expert_sort
+/// Async:  one kernel, or those of the operators. If a helper does not arrive in time (other kernels keep it off the
+///         device), the weights become NaN and the fault word of the sort says group_late. Empty: T == 0 still writes
+///         row ends, as expert_sort
 void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, Submit submit = {});
 OperatorCost cost(const Args& args);
 

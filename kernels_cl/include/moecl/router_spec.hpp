@@ -9,11 +9,11 @@ enum class ScoreFunction : std::uint8_t {
   sigmoid,
   none,
   sqrtsoftplus,  ///< sqrt(log(1 + exp(x))). Source: vLLM (DeepSeek-V4)
-  sparse_mixer,  ///< of the k-th choice: a softmax over its near competitors, see RouterSpec
+  sparse_mixer,  ///< for the k-th choice: a softmax over its near competitors, see RouterSpec
 };
 /// Whether scores are computed over all experts before the choice, or over the chosen logits after it.
 enum class ScoreOrder : std::uint8_t { before_top_k, after_top_k };
-/// By what of its experts' choices a group is compared: the largest, or the sum of the two largest.
+/// The score by which groups of experts are compared: the largest choice_e of a group, or the sum of its two largest.
 enum class GroupScore : std::uint8_t { max, sum_of_top_2 };
 
 /// How a family turns router logits into K experts and their weights; families differ by this data alone.
@@ -21,15 +21,15 @@ enum class GroupScore : std::uint8_t { max, sum_of_top_2 };
 /// score_e  = function(logit_e)                    (before_top_k; after_top_k chooses on the logits themselves)
 /// choice_e = score_e + selection_bias_e           (bias optional, a tensor beside the spec)
 /// groups   : the E experts form `groups` equal runs; only the best `kept_groups` by `group_score` of choice take part
-/// ids      = the top_k largest choice_e, equal ones to the lowest id, NaN below every number
+/// ids      = the top_k largest choice_e, ties to the lowest id, NaN below every number
 /// weight_k = score of the chosen, without bias (after_top_k: function over the chosen logits)
 /// weight_k /= max(sum of the chosen weights + epsilon, minimum)   (renormalise; a sum of 0 divides by 1)
 /// weight_k *= scaling_factor
 ///
-/// With fused_shared_experts K is what is left of top_k for this choice.
+/// With fused_shared_experts, K = top_k - fused_shared_experts experts are chosen in this way.
 ///
-/// sparse_mixer (after_top_k only): of the experts that the choices before k left, those with
-/// (logit_k - logit_e) / max(|logit_e|, logit_k) <= 2 mixer_jitter share as softmax does; weight_k is the share of k.
+/// sparse_mixer (after_top_k only): weight_k is the softmax share of the k-th choice among the experts that no earlier
+/// choice took and that have (logit_k - logit_e) / max(|logit_e|, logit_k) <= 2 mixer_jitter.
 ///
 /// Source: DeepSeek-V3, arXiv:2412.19437, section 2.1.2; Mixtral, arXiv:2401.04088, section 2.1; SparseMixer:
 /// Phi-3.5-MoE's modeling_phimoe.py, sparsemixer, in inference
@@ -46,11 +46,11 @@ struct RouterSpec {
   float scaling_factor = 1.0F;
   /// Multiply an expert's input by the weight instead of its output (Llama-4); needs top_k == 1.
   bool weight_on_input = false;
-  /// The least that renormalising divides by (1e-12 in ERNIE-4.5).
+  /// Minimum of the divisor when renormalising (1e-12 in ERNIE-4.5).
   float renormalise_minimum = 0.0F;
-  float mixer_jitter = 0.0F;  ///< of sparse_mixer
-  /// So many of the top_k, the last ones, are no choice: every token takes the experts that follow those of its logits,
-  /// with weight 1, which nothing scales. Source: num_fused_shared_experts of vLLM
+  float mixer_jitter = 0.0F;  ///< for sparse_mixer
+  /// This many of the top_k, the last ones, are not chosen: every token takes the experts whose ids follow those of the
+  /// logits, with weight 1, which nothing scales. Source: num_fused_shared_experts of vLLM
   std::int32_t fused_shared_experts = 0;
 
   std::int32_t chosen() const noexcept { return top_k - fused_shared_experts; }

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <string>
 
-/// How far rows are from others: of each row the largest |x|, the largest |y - x|, the sum of x^2 and that of (y -
-/// x)^2. Sums are f32 in a fixed order. NaN counts as larger than infinity.
+/// Compares the rows of x and y. For each row: the maximum of |x|, the maximum of |y - x|, the sum of x^2, the sum of
+/// (y - x)^2. Sums are f32 in a fixed order. NaN counts as larger than infinity.
 namespace moecl::row_differences {
 
 struct Args {
@@ -18,17 +18,17 @@ struct Args {
 };
 
 struct Config {
-  std::int32_t lanes = 0;  ///< work-items a row; 0 picks 1 on a CPU and 64 elsewhere
+  std::int32_t lanes = 0;  ///< work-items per row; 0 picks 1 on a CPU and 64 elsewhere
 };
 
-/// Why the arguments cannot run there; empty when they can.
+/// Why `args` cannot run on `device`; empty when they can.
 std::string reject(const Args& args, const Config& config, const Device& device);
 /// Errors: invalid_argument  `reject` says why
 LaunchPlan plan(const Args& args, const Config& config, const Device& device);
-/// By the plan of arguments of that form.
+/// Launches `args` by a plan that was made for arguments of the same form (see LaunchPlan).
 void enqueue(StreamView stream, const LaunchPlan& plan, const Args& args, Submit submit = {});
 /// Errors: invalid_argument  `reject` says why
-/// Async:  one kernel. Empty: no rows enqueue nothing
+/// Async:  one kernel. Empty: without rows nothing is enqueued
 void enqueue(StreamView stream, const Args& args, const Config& config = {}, Submit submit = {});
 OperatorCost cost(const Args& args);
 

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-/// What was measured of an operator on kinds of devices, as data: {"entries": [{"match": {..}, "measured_on": "..",
-/// ..}]}. `match` names parts of a device's properties: device, platform, type, vendor.
+/// Measurements of an operator on kinds of devices, as JSON tables: {"entries": [{"match": {..}, "measured_on": "..",
+/// ..}]}. `match` has substrings of a device's properties: device, platform, type, vendor.
 namespace moecl::tuning {
 
 /// A table and where it comes from.
@@ -17,26 +17,26 @@ struct Table {
 /// `$XDG_DATA_HOME/moecl/tuning/NAME.json`, else `$HOME/.local/share/moecl/tuning/NAME.json`; empty where neither is
 /// set.
 std::string user_file(std::string_view name);
-/// The user's table, where there is a readable one, then the shipped one: the first that suits decides.
+/// The user's table, if it can be read, then the shipped one. The first table that suits decides.
 std::vector<Table> tables(std::string_view name, std::string_view shipped);
 
-/// What a table says of a device.
+/// An entry of a table that matches a device.
 struct Entry {
   std::string text;   ///< JSON
   const char* level;  ///< what it was written for: "device", "family", "vendor" or "default"
 };
 
-/// The entries for that device. Those that name the device go before those for its family (platform, type), these
-/// before those for its vendor, and these before defaults, which name nothing.
-/// Errors: invalid_data  the table is not such JSON
+/// The entries that match the device, in this order: those that name the device, those for its family (platform, type),
+/// those for its vendor, and defaults, which name nothing.
+/// Errors: invalid_data  the table is not JSON of this form
 std::vector<Entry> matching_entries(std::string_view table, const DeviceCaps& caps);
-/// The first of them that says something of `needed`, as JSON text; empty when none does.
-/// @param needed  a member that must be there; an empty one says nothing
-/// Errors: invalid_data  the table is not such JSON
+/// The first matching entry whose member `needed` is not empty, as JSON text; empty when there is none.
+/// @param needed  a member that the entries must have
+/// Errors: invalid_data  the table is not JSON of this form, or an entry lacks `needed`
 std::string find_entry(std::string_view table, const DeviceCaps& caps, const std::string& needed);
-/// The table with the entry in the place of one with the same `match`, or as the first. Host memory that runs out ends
-/// the process.
-/// Errors: invalid_data  either is not such JSON
+/// The table with `entry` as its first one, which replaces an entry with the same `match`. The process ends if host
+/// memory runs out.
+/// Errors: invalid_data  either is not JSON of this form
 std::string with_entry(std::string_view table, std::string_view entry);
 
 }  // namespace moecl::tuning

@@ -6,55 +6,57 @@
 #include <cstdint>
 #include <string>
 
-/// MC2's exchange as kernels that store rows straight into the windows of R ranks, which they reach by address, signal
-/// when all of them are there, and wait for what the others put. A window has a slab of `capacity` tokens for each
-/// rank: the place of rank r's token t is r * capacity + t, whoever's window it is. Only rows that somebody needs
-/// travel.
+/// MC2's exchange by kernels. A kernel stores rows straight into the windows of R ranks, which it reaches by address.
+/// It signals when all its rows are stored, and waits for the rows of the other ranks. Every window has a slab of
+/// `capacity` tokens for each rank: the token t of rank r stands at place r * capacity + t in every window. Only rows
+/// that a rank needs travel.
 ///
-/// A window of any rank begins with a signal word of each rank, i32[R], which every step adds `step_signal` to.
-/// Where windows are of other devices, these must be NVIDIA's: stores and signals are ordered for the whole system.
+/// Every window begins with a signal word for each rank, i32[R]. Each step of a rank adds `step_signal` to its word. If
+/// windows are on other devices, these must be NVIDIA's: stores and signals are ordered for the whole system.
 namespace moecl::window_put {
 
 /// The windows of all ranks, as this rank's kernels reach them, and what stands where in each of them.
 struct Windows {
-  TensorView addresses;                      ///< Shape: [R] i64, from `Address`
-  std::int32_t rank = 0;                     ///< this one
-  std::int32_t step = 0;                     ///< of these windows, from 1: what its signals say is there
+  TensorView addresses;                      ///< Shape: [R] i64, written by `Address`
+  std::int32_t rank = 0;                     ///< this rank
+  std::int32_t step = 0;                     ///< counted from 1 in these windows; its signal is step * step_signal
   std::int64_t capacity = 0;                 ///< tokens of a slab
-  std::uint64_t codes_at = 0, scale_at = 0;  ///< bytes into a window: [R * capacity] rows, and their scales
-  /// How often the others' signals are looked at, at most. 0: nobody waits here, what comes next must be made to wait
+  std::uint64_t codes_at = 0, scale_at = 0;  ///< byte offsets in a window: [R * capacity] rows, and their scales
+  /// Maximum number of polls of a rank's signal. 0: the kernel does not wait; the commands after it must wait
   std::uint64_t patience = 0;
-  TensorView late;   ///< optional FaultWord, Shape: [4] i32: peer_late where one did not come
-  TensorView fault;  ///< optional: the same for the caller, and what is wrong with the operands
+  TensorView late;   ///< optional FaultWord. Shape: [4] i32: peer_late if a signal did not come
+  TensorView fault;  ///< optional, the caller's: the same, and faults of the operands
 };
 
-/// A rank's tokens to the owners of their experts, each once, and its ids and weights to everybody; ids are -1 where it
-/// has no token. Ranks own linear runs of the experts, the first of them one more where that does not come out even.
+/// Sends a rank's tokens to the owners of their experts, once to each owner, and its ids and weights to all ranks. Ids
+/// are -1 at places without a token. Each rank owns a run of consecutive experts; the first ranks own one more if the
+/// experts do not divide evenly.
 struct Dispatch {
   TensorView ids;                              ///< Shape: [T, K] i32
   TensorView weights;                          ///< optional. Shape: [T, K] f32
   TensorView codes;                            ///< Shape: [T, H], of any type
   TensorView scale;                            ///< optional. Shape: [T] or [T, G]
-  std::int32_t first_expert = 0, experts = 1;  ///< ids of all ranks' experts; others are sent to nobody
-  bool sums = false;                           ///< what will come back is a sum of each rank, not each slot's row
+  std::int32_t first_expert = 0, experts = 1;  ///< ids of all ranks' experts; other ids have no receiver
+  bool sums = false;                           ///< each rank returns one sum per token, not a row per slot
   TensorView return_rows;                      ///< out. Shape: [T * K] i32: see window_slots::TokenReturnRows
-  std::uint64_t ids_at = 0, weights_at = 0;    ///< bytes into a window: [R * capacity, K]
+  std::uint64_t ids_at = 0, weights_at = 0;    ///< byte offsets in a window: [R * capacity, K]
   Windows to;
 };
 
-/// Rows of the received slots back to the ranks of their slabs, to R * capacity * K places of a window.
+/// Sends the rows of the received slots back to the ranks of their slabs, to R * capacity * K places of a window.
 struct Combine {
-  TensorView slot_rows;    ///< Shape: [R * capacity * K] i32: the row of each slot; negative for experts of others
+  TensorView slot_rows;    ///< Shape: [R * capacity * K] i32: the row of each slot; negative: no row of this rank
   std::int32_t top_k = 1;  ///< K
   TensorView codes;        ///< Shape: [rows, H], of any type
   TensorView scale;        ///< optional. Shape: [rows] or [rows, G]
   Windows to;
-  /// The rows are of the received tokens, R * capacity of them; those of tokens that have any row go to as many places
+  /// `codes` has one row per received token, R * capacity rows, and a window has as many places. Only tokens travel
+  /// that have a row in `slot_rows`
   bool of_tokens = false;
 };
 
-/// Weighted sums of the received tokens' rows back, to R * capacity places; of tokens that have any row here. Sums as
-/// combine's, bit for bit.
+/// Sends back the weighted sum of the rows of each received token that has a row here, to R * capacity places of a
+/// window. The sums are those of combine, bit for bit.
 struct Sum {
   TensorView slot_rows;    ///< Shape: [R * capacity * K] i32, as above
   TensorView weights;      ///< optional. Shape: [R * capacity, K] f32; absent: 1
@@ -63,26 +65,26 @@ struct Sum {
   Windows to;
 };
 
-/// addresses[rank] = where `memory` begins, for kernels of this device.
+/// addresses[rank] = the address of the first byte of `memory`, for kernels of this device.
 struct Address {
   BufferView memory;
   std::int32_t rank = 0;
   TensorView addresses;  ///< out. Shape: [R] i64
 };
 
-/// Windows that a launch can write to.
+/// Maximum number of windows that a launch can write to.
 inline constexpr std::int64_t most_ranks = 64;
-/// More than there are work-groups in a launch.
+/// What a step adds to a signal word. More than the work-groups of a launch.
 inline constexpr std::int32_t step_signal = 1 << 16;
 
-/// Why this cannot run; empty when it can.
+/// Why `args` cannot run; empty when they can.
 std::string reject(const Dispatch& args);
 std::string reject(const Combine& args);
 std::string reject(const Sum& args);
 std::string reject(const Address& args);
 /// Errors: invalid_argument  `reject` says why
-/// Async:  one kernel. With `patience` it keeps a work-group busy until the signals are there, so what brings them must
-///         be able to run beside it
+/// Async:  one kernel. With `patience` > 0 it occupies a work-group until the signals are there, so the kernels that
+///         signal must be able to run at the same time
 void enqueue(StreamView stream, const Dispatch& args, Submit submit = {});
 void enqueue(StreamView stream, const Combine& args, Submit submit = {});
 void enqueue(StreamView stream, const Sum& args, Submit submit = {});

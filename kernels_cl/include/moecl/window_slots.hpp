@@ -6,17 +6,17 @@
 #include <cstdint>
 #include <string>
 
-/// Where rows stand in windows of fixed capacity: one slab of `capacity` rows for each of the R ranks, filled from the
-/// front; rows past the capacity are left out. Indices only, from row ends on the device, so that no host ever needs
-/// the counts.
+/// Computes where rows stand in windows of fixed capacity. A window has one slab of `capacity` rows for each of the R
+/// ranks, filled from the front; rows past the capacity are left out. The kernels make indices only, from row ends on
+/// the device, so that the host never needs the counts.
 ///
-/// Rank r owns the experts of one linear run; the E % R first ranks have one more (ExpertMap). With `singles` that many
-/// first ranks own one expert each, the others share the rest so. Row ends are those of a sort by global expert, so the
-/// rows of a rank's experts are neighbours.
+/// Each rank owns a run of consecutive experts; the first E % R ranks own one more (ExpertMap). With `singles`, the
+/// first `singles` ranks own one expert each, and the other ranks share the rest as above. Row ends are those of a sort
+/// by global expert, so the rows of a rank's experts are adjacent.
 /// Source: the exchange windows and counts of npu_moe_distribute_dispatch
 namespace moecl::window_slots {
 
-/// What goes into the sender's window: slots[d * capacity + i] is the slot of the i-th row for rank d, or -1.
+/// The content of the sender's window: slots[d * capacity + i] is the slot of the i-th row for rank d, or -1.
 struct Outgoing {
   TensorView row_ends;      ///< Shape: [E] i32, of this rank's slots sorted by global expert
   TensorView sorted_slots;  ///< Shape: [S] i32
@@ -25,16 +25,16 @@ struct Outgoing {
   std::int32_t singles = 0;
 };
 
-/// What a window that was received holds: ids[r * capacity + i] is the local expert of the i-th row from rank r, or -1.
-/// A stable expert_sort of them gives the rows in the order expert, source rank, token.
+/// The content of a received window: ids[r * capacity + i] is the local expert of the i-th row from rank r, or -1.
+/// A stable expert_sort of `ids` gives the rows in the order expert, source rank, token.
 struct Incoming {
-  TensorView row_ends;    ///< Shape: [R, E] i32: every rank's
-  std::int32_t rank = 0;  ///< who received
+  TensorView row_ends;    ///< Shape: [R, E] i32: of all ranks
+  std::int32_t rank = 0;  ///< the receiver
   TensorView ids;         ///< out. Shape: [R * capacity, 1] i32
   std::int32_t singles = 0;
 };
 
-/// The rows in which this rank's own slots come back: rows[slot] = d * capacity + i as in Outgoing, or -1.
+/// The window rows in which the slots of this rank come back: rows[slot] = d * capacity + i as in Outgoing, or -1.
 struct ReturnRows {
   TensorView row_ends;   ///< Shape: [E] i32
   TensorView slot_rows;  ///< Shape: [S] i32, of the same sort
@@ -44,9 +44,9 @@ struct ReturnRows {
   std::int32_t singles = 0;
 };
 
-/// The same for slabs of `capacity` tokens: slot (t, k) comes back from the rank of its expert in row
-/// (rank * capacity + t) * K + k; or with `sums`, the rank's sum of the token in row rank * capacity + t for the first
-/// k of the rank, and -1 for its others. -1 where there is no expert.
+/// The same for slabs of `capacity` tokens. Slot (t, k) comes back from the rank of its expert, in row (rank * capacity
+/// + t) * K + k. With `sums` a rank returns one sum per token, in row rank * capacity + t: the first slot of the token
+/// that belongs to the rank has this row, its other slots have -1. Slots without an expert have -1.
 struct TokenReturnRows {
   TensorView ids;  ///< Shape: [T, K] i32
   std::int32_t first_expert = 0, experts = 1;
@@ -57,44 +57,44 @@ struct TokenReturnRows {
   TensorView fault;  ///< optional in/out. Shape: [4] i32: expert_id_out_of_range for ids below -1 or past the experts
 };
 
-/// How many rows came: cumulative over (local expert, source rank), and for each local expert.
+/// How many rows were received: cumulative over (local expert, source rank), and for each local expert.
 struct Counts {
-  TensorView row_ends;  ///< Shape: [R, E] i32: every rank's
+  TensorView row_ends;  ///< Shape: [R, E] i32: of all ranks
   std::int32_t rank = 0;
   TensorView recv_ends;     ///< out. Shape: [local experts * R] i32
   TensorView token_nums;    ///< out. Shape: [local experts] i64
-  bool cumulative = false;  ///< of token_nums
+  bool cumulative = false;  ///< token_nums is cumulative
   std::int32_t singles = 0;
 };
 
-/// Where each received row comes from: triples[3 * row] = {source rank, token, column}, row in the order of the sort of
-/// what was received. Triples past the rows are untouched.
+/// Where each received row comes from: triples[3 * row] = {source rank, token, column}. Rows are in the order of the
+/// sort of the received slots. Triples past the rows stay untouched.
 ///
-/// A place of the window has `each` slots: those of a whole token, or one. The slot at sorted_slots[j] is number
-/// slots[sorted_slots[j] / each] / divisor * each + sorted_slots[j] % each of its rank.
+/// A place of the window has `each` slots: all those of a token, or one. Row j belongs to slot s = sorted_slots[j] of
+/// the window, which has the number slots[s / each] / divisor * each + s % each in its source rank.
 struct Sources {
   TensorView row_ends;       ///< Shape: [local experts] i32, of that sort
-  TensorView sorted_slots;   ///< Shape: [rows] i32: row j is of that slot of the window
-  TensorView slots;          ///< Shape: [R * capacity] i32: what every rank's Outgoing says about this one
+  TensorView sorted_slots;   ///< Shape: [rows] i32: the slot of row j in the window
+  TensorView slots;          ///< Shape: [R * capacity] i32: Outgoing::slots of every rank, the part for this rank
   std::int32_t ranks = 1;    ///< R
-  std::int32_t columns = 1;  ///< slots of a token
+  std::int32_t columns = 1;  ///< slots per token
   TensorView triples;        ///< out. Shape: [n] i32, n >= 3 * rows
   std::int32_t each = 1;
   std::int32_t divisor = 1;
 };
 
-/// Which of G groups of neighbouring owners a token reaches: ids[t, g] = g * slabs + t / (T / slabs) where an owner of
-/// the group is among owners[t], else -1. Group g has the owners from first_owner + g * owners_each on. A stable
-/// expert_sort of them lists each group's tokens, once each, slab by slab; slot / G is the token.
+/// Which of G groups of neighbouring owners a token reaches: ids[t, g] = g * slabs + t / (T / slabs) if owners[t] has
+/// an owner of group g, else -1. Group g has the `owners_each` owners from first_owner + g * owners_each on. A stable
+/// expert_sort of `ids` lists the tokens of each group once, slab by slab; slot / G is the token.
 struct ReachedGroups {
-  TensorView owners;  ///< Shape: [T, C] i32; others than those of the groups are nobody's
+  TensorView owners;  ///< Shape: [T, C] i32; owners outside the groups are ignored
   std::int32_t first_owner = 0, owners_each = 1;
-  std::int32_t slabs = 1;  ///< divides T: tokens stand in so many, one of each source
+  std::int32_t slabs = 1;  ///< number of slabs of tokens, one for each source; divides T
   TensorView ids;          ///< out. Shape: [T, G] i32
 };
 
-/// The inverse: the slot of the source rank that each row of a returning window, filled by `rows`, is of; -1 at empty
-/// places, -2 where the triple is missing or names another rank.
+/// The inverse of Sources for a returning window, which `rows` fills: slots[i] is the source rank's slot of the row at
+/// place i; -1 at empty places, -2 if the triple is missing or names another rank.
 struct SourceSlots {
   TensorView rows;     ///< Shape: [R * capacity] i32: Outgoing's slots
   TensorView triples;  ///< Shape: [n] i32
@@ -103,9 +103,9 @@ struct SourceSlots {
   TensorView slots;  ///< out. Shape: [R * capacity] i32
 };
 
-/// The destination of each row where rows of a server are summed: tokens[i] = server * tokens_each + token of the rank
-/// (server, index) that the row at place i goes to; -1 at empty places and where the triple is missing or names another
-/// rank.
+/// The destination of each row when the rows of a server are summed. The row at place i goes to a token of rank
+/// (server, index): tokens[i] = server * tokens_each + token. -1 at empty places, and if the triple is missing or names
+/// another rank.
 struct DestinationTokens {
   TensorView rows;     ///< Shape: [R * capacity] i32: Outgoing's slots
   TensorView triples;  ///< Shape: [n] i32
@@ -120,11 +120,11 @@ struct DestinationTokens {
 struct PositionsInExpert {
   TensorView row_ends;       ///< Shape: [E] i32
   TensorView slot_rows;      ///< Shape: [T * columns] i32, of the same sort
-  std::int32_t columns = 1;  ///< slots of a token, of which the first K count
+  std::int32_t columns = 1;  ///< slots per token; only the first K count
   TensorView positions;      ///< out. Shape: [T, K] i32
 };
 
-/// Why this cannot run; empty when it can.
+/// Why `args` cannot run; empty when they can.
 std::string reject(const Outgoing& args);
 std::string reject(const Incoming& args);
 std::string reject(const ReturnRows& args);
@@ -136,7 +136,7 @@ std::string reject(const SourceSlots& args);
 std::string reject(const DestinationTokens& args);
 std::string reject(const PositionsInExpert& args);
 /// Errors: invalid_argument  `reject` says why
-/// Async:  one kernel. Empty: no elements enqueue nothing
+/// Async:  one kernel. Empty: without elements nothing is enqueued
 void enqueue(StreamView stream, const Outgoing& args, Submit submit = {});
 void enqueue(StreamView stream, const Incoming& args, Submit submit = {});
 void enqueue(StreamView stream, const ReturnRows& args, Submit submit = {});
