@@ -1,13 +1,13 @@
 #pragma once
-// Whether ranks agree, and who differs.
+// Checks that ranks agree, and names the rank that differs.
 #include <moecl/agreed.hpp>
 
 #include <functional>
 
 namespace moecl {
 
-/// @param ranks     who they are; the first is whom the others are compared to
-/// @param value_of  what ranks[r] has for mine[i]
+/// @param ranks     their numbers; the others are compared to the first
+/// @param value_of  the value of ranks[r] for mine[i]
 /// Errors: invalid_argument  the first difference, the same on every rank: "dispatch: wire: rank 1 has int8, rank 0 has
 ///         none"
 void expect_agreement(const std::string& call, const std::vector<Agreed>& mine, const std::vector<std::int32_t>& ranks,

@@ -26,7 +26,7 @@ std::vector<HeldView> shown_of(const std::vector<Piece>& pieces) {
   return shown;
 }
 
-/// Of all pieces together.
+/// Bytes of one row, summed over all pieces.
 template <class Piece>
 std::uint64_t row_bytes_of(const std::vector<Piece>& pieces) {
   std::uint64_t bytes = 0;
@@ -65,7 +65,7 @@ Communicator Communicator::beside() const {
 
 void Communicator::wait(const Event& event) const {
   group_->fate.wait(event);
-  group_->fate.expect_whole();  // else bytes that were to come may not have
+  group_->fate.expect_whole();  // otherwise bytes that were to come may be missing
 }
 
 void Communicator::fork() const {

@@ -1,5 +1,5 @@
 #pragma once
-// Copies whose sizes only a device knows, until a thread has read them.
+// Copies whose sizes stand in a table on the device. A host thread reads the table once it is written.
 #include <moecl/buffer.hpp>
 #include <moecl/event.hpp>
 #include <moecl/stream.hpp>
@@ -19,7 +19,7 @@ struct CountedCopies {
   std::function<std::vector<Copy>(const std::vector<std::int32_t>& table)> copies_of;
 
   explicit operator bool() const noexcept { return copies_of != nullptr; }
-  /// Reads the table by that queue, once `ready` has completed, and says what to copy. Stops this thread.
+  /// Reads the table by `queue`, once `ready` has completed, and returns the copies. Blocks this thread.
   std::vector<Copy> read(StreamView queue, const Event& ready, GroupFate& fate) const {
     std::vector<std::int32_t> numbers(table.size_bytes / sizeof(std::int32_t));
     _cl_event* const written = ready.handle();

@@ -88,7 +88,7 @@ void Communicator::Exchange::copy(const Notes& notes, const std::vector<Pull>& p
   carry(notes, std::move(fetches), free);
   const auto arrivals = group.fate.awaited_events(lane.stream, jobs.size());
   for (std::size_t i = 0; i < jobs.size(); ++i) jobs[i].arrived = arrivals[i];
-  // The last job that reads a sender lets it go on.
+  // The last job that reads from a sender completes its `left` event, so that the sender goes on.
   for (std::int32_t peer = 0; peer < self.size(); ++peer) {
     if (shares_events(peer, self.rank_) || is_apart(peer)) continue;
     const auto& left = notes[static_cast<std::size_t>(peer)].left[static_cast<std::size_t>(self.rank_)];
@@ -113,7 +113,7 @@ void Communicator::Exchange::run_counted(const char* what, std::vector<HeldView>
 
 void Communicator::Exchange::copy_counted(const std::shared_ptr<const Notes>& notes, Counted counted,
                                           const std::shared_ptr<const Event>& free) {
-  // The thread must not ask this exchange, which is over then.
+  // The copy thread must not use this Exchange, which no longer exists then.
   const auto count = [received = &me.bytes_received, members = self.members_, mine = self.rank_](const Pull& pull) {
     const auto peer = static_cast<std::size_t>(members[static_cast<std::size_t>(pull.peer)]);
     if (pull.peer != mine) (*received)[peer] += pull.to.size_bytes;

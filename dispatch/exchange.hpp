@@ -11,25 +11,25 @@
 
 namespace moecl {
 
-/// How long what a rank shows to its peers stays as it is.
+/// How long the memory that a rank shows to its peers stays unchanged.
 enum class Shown : std::uint8_t {
-  until_read,  ///< what its queue is given next comes after the peers' copies, of which they tell in a second meeting
-  until_next   ///< until this queue is past the next exchange with those peers: who comes there has read. One meeting
+  until_read,  ///< later commands of its queue run after the peers' copies, which a second meeting reports
+  until_next   ///< until this queue's next exchange with those peers: a peer that comes there has read. One meeting
 };
 
-/// One collective: everybody shows some memory, everybody copies what it needs out of the others'.
+/// One collective: every rank shows some memory, and copies what it needs from the memory of the others.
 struct Communicator::Exchange {
   struct Pull {
     std::int32_t peer;
     std::uint64_t from_offset;
     BufferView to;
-    std::size_t piece = 0;  ///< of what the peer shows
+    std::size_t piece = 0;  ///< index among the pieces that the peer shows
   };
   using Notes = std::vector<MeetingNote>;
-  /// Copies whose sizes are known when a table has been written. Lifetime: `pulls_of` is called by another thread, so
-  /// it owns what it needs
+  /// Copies whose sizes stand in a table on the device. Lifetime: another thread calls `pulls_of`, so it must own what
+  /// it uses
   struct Counted {
-    BufferView table;  ///< of this rank's device, written by what its queue was given before
+    BufferView table;  ///< on this rank's device, written by earlier commands of its queue
     std::vector<BufferView> into;
     std::function<std::vector<Pull>(const std::vector<std::int32_t>& table)> pulls_of;
   };
@@ -37,7 +37,7 @@ struct Communicator::Exchange {
   const Communicator& self;
   RankGroup::State& group;
   RankGroup::State::Rank& me;
-  Lane& lane;  ///< on which this rank exchanges
+  Lane& lane;  ///< the queue of this rank's exchanges
 
   explicit Exchange(const Communicator& of)
       : self(of), group(*of.group_), me(group.rank(of.members_[static_cast<std::size_t>(of.rank_)])), lane(of.lane()) {}
@@ -46,10 +46,10 @@ struct Communicator::Exchange {
     return group.transport(self.members_[static_cast<std::size_t>(from)], self.members_[static_cast<std::size_t>(to)]);
   }
   bool shares_events(std::int32_t from, std::int32_t to) const { return transport(from, to).shares_events(); }
-  /// Whether that member is another process.
+  /// Whether that member is in another process.
   bool is_apart(std::int32_t peer) const { return transport(peer, self.rank_).between_processes(); }
 
-  /// Whether another member is of this process.
+  /// Whether any other member is in this process.
   bool any_near() const {
     for (std::int32_t peer = 0; peer < self.size(); ++peer)
       if (peer != self.rank_ && !is_apart(peer)) return true;
@@ -59,10 +59,10 @@ struct Communicator::Exchange {
 
   /// Errors: deadline_exceeded; invalid_argument  the members are in different calls, or do not agree
   std::shared_ptr<const Notes> meet(MeetingNote note) const;
-  /// The same of the members of this process.
+  /// The same among the members of this process.
   std::shared_ptr<const Notes> meet_near(MeetingNote note) const;
 
-  /// @param pulls_of  From the notes of all, what this rank copies
+  /// @param pulls_of  Called with the notes of all members; returns what this rank copies
   template <class PullsOf>
   void run(const char* what, std::vector<HeldView> shown, Shown stays, std::vector<Agreed> agreed,
            std::vector<std::uint64_t> numbers, PullsOf pulls_of) {
@@ -71,18 +71,20 @@ struct Communicator::Exchange {
            copy(*notes, pulls_of(*notes), free);
          });
   }
-  /// The same, where numbers on this rank's device say what it copies: its thread for copies reads them when they are
-  /// there. What is shown is free when this rank's queue goes on.
+  /// The same, if a table on this rank's device says what to copy: this rank's copy thread reads the table once it is
+  /// written. Later commands of this rank's queue may overwrite what is shown.
   void run_counted(const char* what, std::vector<HeldView> shown, std::vector<Agreed> agreed, Counted counted);
 
-  /// @param move  From the notes of all and the event after which this rank's memory may be overwritten, copies
+  /// @param move  Called with the notes of all members and the event after which this rank's memory may be overwritten;
+  ///              it makes the copies
   template <class Move>
   void show(const char* what, std::vector<HeldView> shown, Shown stays, std::vector<Agreed> agreed,
             std::vector<std::uint64_t> numbers, Move move) {
     group.fate.expect_whole();
     MeetingNote note{what, std::move(agreed), std::move(numbers), std::move(shown), recorded(lane.stream), {}, {}};
     const std::shared_ptr<const Event> free = note.ready;
-    // What comes next on this stream may overwrite what peers of other contexts read.
+    // Later commands of this stream may overwrite what peers of other contexts read, so the stream waits for those
+    // peers.
     std::vector<std::int32_t> readers;
     for (std::int32_t peer = 0; peer < self.size(); ++peer)
       if (!shares_events(self.rank_, peer) && !is_apart(peer)) readers.push_back(peer);
@@ -93,19 +95,19 @@ struct Communicator::Exchange {
         note.left[static_cast<std::size_t>(readers[i])] = std::move(leaving[i]);
     }
     const auto notes = meet(std::move(note));
-    if (stays == Shown::until_next) await_members(*notes);  // who has read what was shown before
+    if (stays == Shown::until_next) await_members(*notes);  // they have read what was shown before
     move(notes, free);
-    if (stays == Shown::until_next || !any_near()) return;  // other processes wait by `carry` alone
+    if (stays == Shown::until_next || !any_near()) return;  // for other processes `carry` waits
     MeetingNote done{what, {}, {}, {}, recorded(lane.stream), {}, {}};
     await_members(*meet_near(std::move(done)));
   }
 
-  /// What travels of a row, and where it stands.
+  /// One part of the rows that travel, and its memory.
   struct Piece {
     BufferView send, recv;
     std::uint64_t row_bytes;
   };
-  /// Sends of all members, of so many rows each, one after the other.
+  /// All-gather: the sends of all members, rows[r] rows of member r, one after the other.
   void gather(const std::vector<Piece>& pieces, std::span<const std::int64_t> rows, Shown stays);
   /// Runs of rows, one for each rank.
   struct Runs {
@@ -118,35 +120,35 @@ struct Communicator::Exchange {
   void all_to_all(const std::vector<Piece>& pieces, const Runs& sends, const Runs& receives, Shown stays);
   /// As Communicator::reduce_scatter.
   void reduce_scatter(TensorView data, TensorView out, std::span<const std::int64_t> rows, Shown stays);
-  /// data = the sum over ranks. @param share  [this rank's rows of it, H], which are shown in the end: those of `data`;
-  ///                                                  where what is shown stays until_next, memory apart from it
+  /// data = the sum over ranks. @param share  [rows of this rank's share, H]: memory for this rank's sums, which peers
+  /// read last: those rows of `data`; with until_next, memory apart from `data`
   void all_reduce(TensorView data, TensorView share, Shown stays);
-  /// The rows of all_reduce that rank r sums.
+  /// The rows that rank r sums in all_reduce.
   static Share summed_by(const TensorView& data, std::int32_t ranks, std::int32_t rank) {
     return share_of(data.shape[0], ranks, rank);
   }
 
-  /// What other processes want of this rank, and it of them: its queue waits until they have read, and until it has
-  /// theirs. All members call it. @param fetches  of them
+  /// Exchanges rows with other processes. This rank's queue waits until they have read its rows, and until theirs are
+  /// here. All members call it. @param fetches  what this rank reads from other processes
   void carry(const Notes& notes, std::vector<RowsJob::Fetch> fetches, std::shared_ptr<const Event> free,
              CountedCopies<RowsJob::Fetch> counted = {}) const;
-  /// @param free  When nobody needs what this rank's memory holds.
+  /// @param free  Completes when this rank's memory may be overwritten.
   void copy(const Notes& notes, const std::vector<Pull>& pulls, const std::shared_ptr<const Event>& free);
 
   void count_received(std::int32_t from, std::uint64_t bytes) const {
     me.bytes_received[static_cast<std::size_t>(self.members_[static_cast<std::size_t>(from)])] += bytes;
   }
 
-  /// This rank's queue waits for what its peers of this context had on theirs when they came.
+  /// This rank's queue waits for all that its peers of this context had enqueued when they came to the meeting.
   void await_members(const Notes& notes) const;
 
-  /// What this rank's exchanges are given next waits for an event of a peer's context.
+  /// Later exchanges of this rank wait for an event of a peer's context.
   void await(std::int32_t peer, std::shared_ptr<const Event> ready) const;
 
   void copy_counted(const std::shared_ptr<const Notes>& notes, Counted counted,
                     const std::shared_ptr<const Event>& free);
 
-  /// A copy by the copier of `to`.
+  /// A job for the copier of `to`.
   StagedJob staged_job(std::int32_t from, BufferView source, std::int32_t to, BufferView target) const;
 
   RankGroup::State::Rank& rank(std::int32_t member) const {

@@ -1,4 +1,4 @@
-// Groups of ranks that are processes: how they begin, shrink and grow again.
+// Groups of ranks that are processes: how they form, shrink and grow again.
 #include <moecl/context.hpp>
 #include <moecl/error.hpp>
 
@@ -18,7 +18,8 @@ namespace moecl {
 
 RankGroup::State::~State() {
   watch.reset();
-  // Their threads may end the group, which tells a link of any rank.
+  // The threads of couriers and copiers may end the group, which uses a link of any rank. So all of them stop before
+  // any link is destroyed.
   for (const auto& rank : ranks) rank->courier.reset(), rank->main.let_go();
 }
 
@@ -46,7 +47,7 @@ std::shared_ptr<RankGroup::State> RankGroup::State::linked(Links links, const st
     watched.push_back(links[i].get());
     mine.link = std::move(links[i]);
   }
-  std::vector<std::int32_t> old;  // the number of each in that group
+  std::vector<std::int32_t> old;  // each rank's number in the earlier group
   for (const std::int32_t place : through.places())
     if (of != nullptr) {
       const std::vector<std::int32_t>& before = of->link()->places();
@@ -65,12 +66,12 @@ std::shared_ptr<RankGroup::State> RankGroup::State::linked(Links links, const st
 
 namespace {
 
-/// What a group of processes has to have alike.
+/// Values that must be equal on all processes of a group.
 std::vector<Agreed> agreed_about(const GroupOptions& options) {
   return {{"version", std::string(MOECL_VERSION)}, {"deadline in ms", options.deadline.count()}};
 }
 
-/// Every rank sends each other one a pattern. @return  GB/s of what each of them gave
+/// Every rank sends a pattern to each other rank. @return  GB/s from each of them
 std::vector<double> probe_all(Communicator& ranks) {
   constexpr std::uint64_t bytes = 256 << 10;
   const auto size = static_cast<std::size_t>(ranks.size()), mine = static_cast<std::size_t>(ranks.rank());
@@ -108,10 +109,11 @@ std::vector<double> probe_all(Communicator& ranks) {
 
 }  // namespace
 
-/// Agrees with the others, learns how their threads exchange among each other, and probes the pairs of this rank.
+/// Agrees with the other ranks, learns how threads of other processes exchange with each other, and probes the pairs of
+/// this rank with ranks of other processes.
 void RankGroup::State::begin(Communicator& ranks) {
   const std::int32_t mine = ranks.rank(), size = ranks.size();
-  std::vector<std::int64_t> kinds;  // of how this rank receives from ranks of its process; -1: another process
+  std::vector<std::int64_t> kinds;  // how this rank receives from each rank of its process; -1: another process
   for (std::int32_t from = 0; from < size; ++from)
     kinds.push_back(is_local(from) ? static_cast<std::int64_t>(choice(from, mine).kind) : -1);
   const auto all = ranks.share("join", kinds, agreed_about(options));
@@ -175,7 +177,7 @@ RankGroup RankGroup::from_mpi(const void* mpi_comm, const std::vector<StreamView
     if (!options.transport) links = links_by_nodes(std::move(links), process->name_of_node(), options.deadline);
     return begun(State::linked(std::move(links), streams, options, nullptr));
   } catch (const std::exception& error) {
-    process->end(error.what());  // else MPI waits for those that did not come when the processes end
+    process->end(error.what());  // otherwise MPI waits for missing processes when this one ends
     throw;
   }
 }
@@ -200,7 +202,7 @@ RankGroup RankGroup::regrouped(bool everyone) {
   Links links = state_->link()->regroup(everyone, state_->options.deadline);
   std::shared_ptr<State> next =
       State::linked(std::move(links), state_->local_streams(), state_->options, everyone ? nullptr : state_.get());
-  if (everyone) return begun(std::move(next));  // as those do that join
+  if (everyone) return begun(std::move(next));  // agree and probe, as after a join
   RankGroup group(Made::processes, std::move(next));
   group.run_local([](Communicator& ranks) { ranks.share("shrink", {}); });
   return group;

@@ -29,7 +29,7 @@ void GroupFate::wait(const Event& event) {
   const std::string silent = accuse && !alone ? accuse() : std::string();
   end(fmt::format("a command did not complete within {} ms{}{}", deadline.count(), silent.empty() ? "" : ", nor ran ",
                   silent));
-  static_cast<void>(completes_within(event, grace));  // what it uses may go with the caller
+  static_cast<void>(completes_within(event, grace));  // the caller may release what the command uses
   expect_whole();
 }
 
@@ -38,7 +38,7 @@ void GroupFate::end(std::string_view cause) noexcept {
   try {
     words = cause.empty() ? no_reason : cause;
     if (settle && !alone) words = settle(words);
-  } catch (const std::bad_alloc&) {  // the group ends without words
+  } catch (const std::bad_alloc&) {  // the group ends without a text
   }
   const std::lock_guard lock(mutex_);
   end_locked(std::move(words));
@@ -109,7 +109,7 @@ std::shared_ptr<const std::vector<MeetingNote>> Meeting::meet(std::int32_t membe
       std::string absent;
       for (std::size_t m = 0; m < members_.size(); ++m)
         if (came_[m] == nullptr) absent += fmt::format("{}{}", absent.empty() ? "" : ", ", members_[m]);
-      came_[me] = nullptr;  // this note goes with the call
+      came_[me] = nullptr;  // this note dies with the call
       lock.unlock();
       fate_.end(
           fmt::format("{}: rank {} waited {} ms for rank {}", what, members_[me], fate_.deadline.count(), absent));

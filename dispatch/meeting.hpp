@@ -1,5 +1,5 @@
 #pragma once
-// Where host threads of ranks meet.
+// Meetings of the ranks' host threads, and the end of a group.
 #include <moecl/buffer.hpp>
 #include <moecl/event.hpp>
 #include <moecl/stream.hpp>
@@ -19,7 +19,7 @@
 
 namespace moecl {
 
-/// A range of a cl_mem with a reference to it, so that its owner may let go.
+/// A range of a cl_mem that holds a reference, so that the owner may release it.
 struct HeldView : BufferView {
   Buffer held;
 
@@ -33,50 +33,51 @@ struct HeldView : BufferView {
   ~HeldView() = default;
 };
 
-/// What a rank brings to a meeting and learns from the others. It lives until the last member is past it: a rank that
-/// fails meanwhile, and lets go of what it has, takes nothing from its peers.
+/// What a rank brings to a meeting; each rank gets the notes of all. A note lives until the last member is past it. So
+/// a rank that fails meanwhile and releases its resources takes nothing from its peers.
 struct MeetingNote {
-  std::string what;                              ///< the call; the same for all
-  std::vector<Agreed> agreed;                    ///< the same for all
+  std::string what;                              ///< name of the call; the same on all ranks
+  std::vector<Agreed> agreed;                    ///< the same on all ranks
   std::vector<std::uint64_t> numbers;            ///< sizes that others need
-  std::vector<HeldView> memory;                  ///< what others may read, in pieces
-  std::shared_ptr<const Event> ready;            ///< when they may
+  std::vector<HeldView> memory;                  ///< what the others may read, in pieces
+  std::shared_ptr<const Event> ready;            ///< completes when they may read it
   std::vector<std::shared_ptr<UserEvent>> left;  ///< [members] completed by a peer of another context once it has read
-  std::vector<std::shared_ptr<const Buffer>> window;  ///< [members] memory that they may put into, as each sees it
+  std::vector<std::shared_ptr<const Buffer>> window;  ///< [members] memory that each may put into, as it sees it
 };
 
-/// Why a group ends where UserEvent::complete gives false.
+/// The cause of a group's end if UserEvent::complete returns false.
 inline constexpr const char* refused_event = "clSetUserEventStatus failed, and failed again";
 
-/// What the exception being caught says. Lifetime: its handler's
+/// The text of the exception being caught. Lifetime: its handler's
 const char* text_of_exception() noexcept;
 
 /// The end of a group, shared by all its meetings: the first cause wins.
 class GroupFate {
  public:
-  /// What an abort says that gives no reason.
+  /// The cause of an abort without a reason.
   static constexpr const char* no_reason = "aborted without a reason";
 
-  /// Later causes change nothing. Completes every watched event, so that no queue hangs.
+  /// Ends the group; later causes change nothing. Completes every watched event, so that no queue hangs.
   void end(std::string_view cause) noexcept;
   std::string cause() const;
-  /// Where ranks are processes: tells a cause to all of them, and gives the one that stands. Set before any use
+  /// If ranks are processes: tells a cause to all of them and returns the one that counts. Set before any use
   std::function<std::string(std::string_view)> settle;
-  /// Where ranks are processes: those that do not run, in words, which are given up; may be empty. Set before any use
+  /// If ranks are processes: names those that do not run, and gives them up; may be empty. Set before any use
   std::function<std::string()> accuse;
-  /// Nothing is told any more: the others may be in another group already.
+  /// Tell the other processes nothing any more: they may be in another group already.
   std::atomic<bool> alone{false};
   /// How long a rank waits for its peers, and for a command of any device.
   std::chrono::milliseconds deadline{30000};
-  /// In which commands end after the group's end, since nothing that they wait for is left, but where a driver refuses.
+  /// Commands end within this time after the group's end, since nothing they wait for is left, unless a driver refuses.
   static constexpr std::chrono::milliseconds grace{1000};
-  /// Stops the host until the event completes; if it does not in time, whatever its driver says, the group ends.
+  /// Blocks the host until the event completes. If it does not complete in time, whatever its driver says, the group
+  /// ends.
   /// Errors: device_error  a command failed; deadline_exceeded  it did not complete in time, or the group ended
   void wait(const Event& event);
   /// Errors: deadline_exceeded  the group ended; with the cause
   void expect_whole() const;
-  /// Events that what the stream is given next waits for; completed at the end of the group at the latest. The wait is
-  /// enqueued before anybody can complete one: PoCL 3.1 does not survive both at once.
+  /// Events for which later commands of the stream wait. The end of the group completes them at the latest. The wait is
+  /// enqueued before any thread can complete one: PoCL 3.1 does not survive both at once.
   std::vector<std::shared_ptr<UserEvent>> awaited_events(StreamView stream, std::size_t count);
   std::shared_ptr<UserEvent> awaited_event(StreamView stream) { return awaited_events(stream, 1).front(); }
 
@@ -84,7 +85,7 @@ class GroupFate {
   friend class Meeting;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::string cause_;  ///< empty although it ended: no memory was left for words
+  std::string cause_;  ///< empty after the end if there was no memory for the text
   bool ended_ = false;
   std::vector<std::weak_ptr<UserEvent>> watched_;
 
@@ -92,18 +93,18 @@ class GroupFate {
   std::string cause_locked() const;
 };
 
-/// A meeting place of fixed members that is used again and again.
+/// A reusable barrier of fixed members that exchanges their notes.
 class MeetingPlace {
  public:
   virtual ~MeetingPlace() = default;
-  /// Waits for all members and returns their notes. Stops this host thread, not a device.
-  /// Errors: deadline_exceeded  somebody did not come in time, which ends the group; or the group ended
+  /// Waits for all members and returns their notes. Blocks this host thread, not a device.
+  /// Errors: deadline_exceeded  a member missed the deadline, which ends the group; or the group ended
   virtual std::shared_ptr<const std::vector<MeetingNote>> meet(std::int32_t member, MeetingNote note) = 0;
-  /// The same of the members that are of this process, who all call it: the others' notes are empty.
+  /// The same among the members of this process, who all call it. The notes of the others are empty.
   virtual std::shared_ptr<const std::vector<MeetingNote>> meet_here(std::int32_t member, MeetingNote note) = 0;
 };
 
-/// Of threads of one process.
+/// A meeting of threads of one process.
 class Meeting final : public MeetingPlace {
  public:
   Meeting(GroupFate& fate, std::vector<std::int32_t> members)
@@ -117,7 +118,7 @@ class Meeting final : public MeetingPlace {
  private:
   GroupFate& fate_;
   std::vector<std::int32_t> members_;
-  std::vector<MeetingNote*> came_;  ///< of those who wait; null: not there yet
+  std::vector<MeetingNote*> came_;  ///< notes of members that wait; null: not there yet
   std::uint64_t round_ = 0;
   std::shared_ptr<const std::vector<MeetingNote>> result_;  ///< of the last round, until all members have taken it
   std::size_t to_take_ = 0;

@@ -9,13 +9,13 @@
 namespace moecl {
 namespace {
 
-/// How often a kernel looks at a signal in a millisecond of the deadline. A look at peers' memory over NVLink takes
-/// about 0.5 us, one at a CPU's cache about 0.03 us.
+/// How many times a kernel polls a signal in one millisecond of the deadline. A poll of peer memory over NVLink takes
+/// about 0.5 us, one of a CPU's cache about 0.03 us.
 std::uint64_t looks_a_millisecond(StreamView stream) {
   return stream.device->caps.type == DeviceType::cpu ? 40'000 : 2'000;
 }
 
-/// A copy of a few bytes to the host takes as long as an exchange of a few tokens.
+/// Steps between two reads of `late_` by the host: copying a few bytes takes as long as an exchange of a few tokens.
 constexpr std::int32_t steps_between_looks = 16;
 
 }  // namespace

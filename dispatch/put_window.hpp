@@ -1,5 +1,5 @@
 #pragma once
-// A window that kernels of all ranks store into and signal through, where every pair has peers' memory.
+// A window into which kernels of all ranks store rows and signals. Every pair of ranks needs peer memory.
 #include <moecl/window_put.hpp>
 
 #include <array>
@@ -9,34 +9,36 @@
 
 namespace moecl {
 
-/// Two halves of every rank's memory take turns, one a step. A rank that puts into a half has seen all signals of the
-/// step before, and whoever gave one had by then been given what used that half two steps ago; so nobody says that a
-/// half is free.
+/// Every rank's memory has two halves, which alternate from step to step. A rank that puts into a half has seen all
+/// signals of the previous step. Each peer that signalled had by then enqueued everything that used the half two steps
+/// ago. So no message is needed to say that a half is free.
 ///
 /// All ranks use it in the same order, on the queue of their exchanges. Errors, Threads: as Communicator.
-/// Lifetime: the group outlives it; the queue is done with it.
+/// Lifetime: the group outlives the window; its queue has finished with it.
 class PutWindow {
  public:
-  /// Why the ranks cannot have one; empty when they can.
+  /// Why these ranks cannot have such a window; empty if they can.
   static std::string reject(const Communicator& ranks);
-  /// Of a half.
+  /// The largest size of a half.
   static std::uint64_t max_bytes(const Communicator& ranks);
   /// Where the caller's part of a half begins: after the signals.
   static std::uint64_t begin(std::int32_t ranks) { return (static_cast<std::uint64_t>(ranks) * 4 + 255) / 256 * 256; }
 
-  /// By all ranks, with the same size. Zeroed. Stops the host.
+  /// Collective: all ranks call it with the same size. The memory is zeroed. Blocks the host.
   /// Errors: invalid_argument  the sizes disagree, or more than max_bytes; out_of_memory
   PutWindow(const Communicator& ranks, std::uint64_t half_bytes);
 
   std::uint64_t half_bytes() const noexcept { return half_bytes_; }
-  /// Begins a step. Errors: deadline_exceeded  a rank did not signal an earlier one in time, as far as is known yet
+  /// Begins a step. Errors: deadline_exceeded  a rank did not signal an earlier step in time, as far as the host knows
+  /// by now
   void next();
-  /// What the kernel of this step is told; the caller says what stands where.
+  /// Arguments for the kernel of this step; the caller adds the offsets within a half.
   window_put::Windows windows() const;
-  /// This rank's half of this step.
+  /// This rank's memory: the half of this step.
   BufferView memory() const;
-  /// After that kernel: what the exchanges are given next sees what every rank has put in this step.
-  /// @param bytes_of  a peer, what the counter of bytes received from it is told
+  /// Called after that kernel is enqueued: later commands of the exchanges' queue see what every rank has put in this
+  /// step.
+  /// @param bytes_of  returns for a peer the bytes to add to the counter of bytes received from it
   template <class BytesOf>
   void arrive(const BytesOf& bytes_of) {
     arrive();
@@ -46,8 +48,8 @@ class PutWindow {
   }
 
  private:
-  using Half = std::vector<std::shared_ptr<const Buffer>>;  ///< [ranks], each as this one sees it
-  /// On the device, for the signals of other ranks; else events order the kernels.
+  using Half = std::vector<std::shared_ptr<const Buffer>>;  ///< [ranks] memory of each, as this rank sees it
+  /// Whether kernels wait on the device for the signals of other ranks; otherwise events order the kernels.
   bool kernels_wait() const;
   void arrive();
   Half agree(const Communicator::Exchange& exchange) const;
@@ -57,10 +59,10 @@ class PutWindow {
   Communicator ranks_;
   std::uint64_t half_bytes_;
   std::array<Half, 2> halves_;
-  Buffer words_;  ///< of the tensors that follow
+  Buffer words_;  ///< memory of the next three tensors
   std::array<TensorView, 2> addresses_;
   TensorView late_;
-  std::unique_ptr<PinnedMemory> known_late_;  ///< late_ as it was some steps ago
+  std::unique_ptr<PinnedMemory> known_late_;  ///< late_, as read some steps ago
   std::int32_t step_ = 0;
 };
 

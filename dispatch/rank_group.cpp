@@ -17,7 +17,7 @@
 namespace moecl {
 namespace {
 
-/// The exception being caught; with the rank's number in front where it is the cause of the group's end.
+/// The exception being caught. If it is the cause of the group's end, the rank's number is put in front.
 std::exception_ptr named_cause(std::int32_t rank, const GroupFate& fate) noexcept {
   std::exception_ptr caught = std::current_exception();
   try {
@@ -27,9 +27,9 @@ std::exception_ptr named_cause(std::int32_t rank, const GroupFate& fate) noexcep
       const std::string cause = fate.cause();
       if (cause == fmt::format("rank {}: {}", rank, error.what()))
         caught = std::make_exception_ptr(Error(error.code(), cause, error.cl_status()));
-    } catch (const std::bad_alloc&) {  // then without the number
+    } catch (const std::bad_alloc&) {  // then the number is left out
     }
-  } catch (...) {  // of others' types
+  } catch (...) {  // an exception of a foreign type
   }
   return caught;
 }
@@ -80,7 +80,7 @@ std::vector<StreamView> RankGroup::State::local_streams() const {
 }
 
 void RankGroup::State::choose_transports(std::optional<TransportKind> wanted) {
-  // Pairs of the same two devices and contexts are alike.
+  // Pairs with the same two devices and contexts get the same transport, so each is probed once.
   std::map<std::array<const void*, 4>, TransportChoice> known;
   for (const std::int32_t to : local)
     for (const std::int32_t from : local) {
@@ -164,7 +164,7 @@ void RankGroup::run(const std::function<void(Communicator&)>& body) {
       Communicator communicator = this->communicator(rank);
       communicator.together([&] { body(communicator); });
     } catch (...) {
-      abort(text_of_exception());  // where there was no communicator yet
+      abort(text_of_exception());  // if there was no communicator yet
       const std::lock_guard lock(mutex);
       if (first == nullptr) first = named_cause(rank, state_->fate);
     }
@@ -172,7 +172,7 @@ void RankGroup::run(const std::function<void(Communicator&)>& body) {
   try {
     for (const std::int32_t rank : local_ranks()) threads.emplace_back(run_rank, rank);
   } catch (const std::exception& error) {
-    // Threads that run must end before this one may throw.
+    // Threads that already run must end before this one may throw.
     std::exception_ptr cause = std::current_exception();
     try {
       const Error named(ErrorCode::out_of_memory,

@@ -1,5 +1,5 @@
 #pragma once
-// What the ranks of a group share.
+// The state that the ranks of a group share.
 #include <moecl/communicator.hpp>
 
 #include <algorithm>
@@ -20,19 +20,19 @@ namespace moecl {
 /// Errors: invalid_argument  the deadline
 void expect_possible(const GroupOptions& options);
 
-/// Where exchanges of a rank are enqueued, with what they need there.
+/// A queue for the exchanges of a rank, with the resources they need.
 struct Communicator::Lane {
   StreamView stream;
-  Workspace scratch;  ///< of reductions
-  Stream own;         ///< `beside`: the queue of `stream`
+  Workspace scratch;  ///< for reductions
+  Stream own;         ///< with `beside`: owns the queue of `stream`
 
-  /// Brings what peers of other contexts have; a thread and a queue since it was first asked for. Threads: safe, since
-  /// peers put into this rank's windows through it
+  /// Copies from peers of other contexts. The first call makes its thread and queue. Threads: safe, since peers use it
+  /// to put into this rank's windows
   StagedCopier& copier(GroupFate& fate) {
     std::call_once(once_, [&] { copier_ = std::make_unique<StagedCopier>(stream, fate); });
     return *copier_;
   }
-  /// Nothing is brought any more.
+  /// Ends the copier.
   void let_go() { copier_.reset(); }
 
  private:
@@ -45,10 +45,11 @@ struct RankGroup::State {
     Communicator::Lane main;
     std::vector<std::atomic<std::uint64_t>> bytes_received;  ///< from each rank
     std::atomic<std::uint64_t> meetings{0};
-    std::string phase;  ///< what its exchanges are parts of: "the dispatch by mc2"
-    /// By members; of layers, who keep them: a strategy has communicators, which have the group.
+    std::string phase;  ///< what its exchanges belong to: "dispatch by mc2"
+    /// Key: members. The layers own the pools; a shared_ptr here would be a cycle, since a strategy has communicators,
+    /// which hold the group.
     std::map<std::vector<std::int32_t>, std::weak_ptr<StepPool>> pools;
-    /// Where ranks are processes, of one that is here. Else null
+    /// Only for a rank of this process, if ranks are processes. Otherwise null
     std::unique_ptr<Link> link;
     std::unique_ptr<Courier> courier;
   };
@@ -58,27 +59,27 @@ struct RankGroup::State {
   std::vector<std::unique_ptr<Rank>> ranks;
   Transports transports;
   std::vector<TransportChoice> choices;  ///< [to][from]
-  std::vector<std::int32_t> nodes;       ///< the first rank on the node of each; empty: all are on one
+  std::vector<std::int32_t> nodes;       ///< first rank on the node of each rank; empty: one node
   std::vector<std::int32_t> local;       ///< ranks of this process, in order
-  std::unique_ptr<Watch> watch;          ///< where ranks are processes
+  std::unique_ptr<Watch> watch;          ///< if ranks are processes
 
   /// @param streams  of this process
   State(const GroupOptions& options, const std::vector<StreamView>& streams);
   ~State();
-  /// Over links, one for each of those streams. @param of  a group with these ranks, whose pairs stay as they are;
-  /// null: there was none
+  /// A group over links, one for each of those streams. @param of  an earlier group of these ranks, whose transports
+  /// are kept; null: there was none
   static std::shared_ptr<State> linked(Links links, const std::vector<StreamView>& streams, const GroupOptions& options,
                                        const State* of);
-  /// Of all processes, without streams.
+  /// Adds the ranks of all processes, without streams.
   void add_ranks(std::size_t size);
-  /// Between ranks of this process.
+  /// Chooses the transport of each pair of ranks of this process.
   void choose_transports(std::optional<TransportKind> wanted);
-  /// With all other ranks, by a rank that is here: agrees about options, and probes.
+  /// Called for each local rank: agrees with all other ranks about options, and probes.
   void begin(Communicator& ranks);
-  /// The group ends here, and its links are used no more.
+  /// Ends the group in this process; its links are not used any more.
   void let_go();
   bool is_local(std::int32_t rank) const { return std::binary_search(local.begin(), local.end(), rank); }
-  /// Of a rank that is here; null: all are threads of this process
+  /// The link of a rank of this process; null: all ranks are threads of this process
   Link* link() const { return rank(local.front()).link.get(); }
   std::vector<StreamView> local_streams() const;
 
@@ -92,11 +93,11 @@ struct RankGroup::State {
     return *transports[static_cast<std::size_t>(choice(from, to).kind)];
   }
   Rank& rank(std::int32_t rank) const { return *ranks[static_cast<std::size_t>(rank)]; }
-  /// Where that one of those members, a rank of this process, meets the others.
+  /// The meeting place where `rank`, a rank of this process among `members`, meets the other members.
   MeetingPlace& meeting(const std::vector<std::int32_t>& members, std::int32_t rank);
 
  private:
-  /// Of the same members: of those that are here, and of each of them with the others.
+  /// Meetings of one list of members: one among those of this process, and one of each of these with the others.
   struct Meetings {
     std::unique_ptr<Meeting> here;
     std::map<std::int32_t, std::unique_ptr<LinkMeeting>> apart;

@@ -6,7 +6,8 @@
 
 namespace moecl {
 
-/// Equal shares of `total`, the remainder to the first ones: rows [begin, begin + count) of share `index`.
+/// Equal shares of `total`; each of the first ones has one more if it does not divide. Share `index` is rows [begin,
+/// begin + count).
 struct Share {
   std::int64_t begin, count;
 };
@@ -15,7 +16,7 @@ inline Share share_of(std::int64_t total, std::int32_t shares, std::int32_t inde
   return {index * base + std::min<std::int64_t>(index, more), base + (index < more ? 1 : 0)};
 }
 
-/// All of them.
+/// The sizes of all shares.
 inline std::vector<std::int64_t> shares_of(std::int64_t total, std::int32_t shares) {
   std::vector<std::int64_t> counts;
   counts.reserve(static_cast<std::size_t>(shares));

@@ -18,7 +18,7 @@ std::vector<Agreed> agreed_about(const Step& step) {
           {"micro_batches", step.micro_batches}};
 }
 
-/// The counts that the caller gives, of either kind; empty: none.
+/// The caller's counts, from whichever of both lists is given; empty: none.
 std::vector<std::int64_t> given_counts(const Step& step) {
   const std::vector<std::int64_t>& ends = step.cu_tokens_across_dp;
   require(ends.empty() || step.num_tokens_across_dp.empty(),

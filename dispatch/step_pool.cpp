@@ -8,7 +8,7 @@
 namespace moecl {
 namespace {
 
-/// By what the places of a rank in layers may differ.
+/// A key of what may differ between layers in the position of a rank.
 std::string text_of(const ExpertRank& rank) {
   return fmt::format("dp {} tp {} node {} {} experts {} from {}", rank.dp.size(), rank.tp.size(), rank.node.size(),
                      name(rank.sharding), rank.experts, rank.ep_first_expert);

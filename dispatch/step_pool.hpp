@@ -1,5 +1,5 @@
 #pragma once
-// What the layers of one rank share, so that a model of many layers has the exchange of one.
+// What the layers of one rank share, so that a model of many layers needs the exchange memory of one.
 #include <moecl/strategy.hpp>
 
 #include <array>
@@ -11,28 +11,28 @@
 
 namespace moecl {
 
-/// Strategies with their windows, queues for exchanges beside the rank's stream, and the memory of steps. A batch under
-/// way has a lane of its own; batches of one lane, of whatever layers, come one after the other.
+/// Strategies with their windows, queues for exchanges beside the rank's stream, and the memory of steps. Each
+/// micro-batch in flight has a lane of its own. Batches of one lane, of any layers, run one after the other.
 ///
-/// Threads: that of the rank. Lifetime: its commands are done before the last layer lets go of it
+/// Threads: that of the rank. Lifetime: its commands are done before the last layer releases it
 class StepPool {
  public:
   static constexpr std::size_t lanes = 2;  ///< two micro-batches
-  /// The pool of this rank among those ranks; a new one where nobody has it any more.
+  /// The pool of this rank in a communicator of `ranks`. Makes a new one if no layer holds one any more.
   static std::shared_ptr<StepPool> of(const Communicator& ranks);
 
   StepMemory& memory(std::size_t lane) { return lanes_[lane].memory; }
-  /// The strategy of that lane for layers of such a problem, made for the first of them.
+  /// The lane's strategy for layers of such a problem; made for the first of them.
   /// @param beside  exchanges run on the lane's own queue
   /// Errors: as Strategy::expect_possible
   Strategy& strategy(std::size_t lane, StrategyKind kind, const ExpertRank& rank, bool beside,
                      const ExpertProblem& problem);
-  /// Device memory held: of steps, and windows.
+  /// Device memory held by steps and by windows.
   std::uint64_t capacity_bytes() const noexcept;
 
  private:
   struct Made {
-    std::string of;  ///< everything that it was made of
+    std::string of;  ///< key: everything that it was made from
     std::unique_ptr<Strategy> strategy;
   };
   struct Lane {

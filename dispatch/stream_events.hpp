@@ -7,13 +7,13 @@
 
 namespace moecl {
 
-/// What was enqueued so far, for another queue to wait for; no event where the stream only compiles. Async: a marker,
-/// handed to the device
+/// An event after everything enqueued so far, for another queue to wait for. No event if the stream only compiles.
+/// Async: enqueues a marker and flushes
 Event enqueue_record(StreamView stream);
-/// What comes next on the stream waits for the event, if there is one.
+/// Later commands of the stream wait for the event, if there is one.
 void enqueue_wait(StreamView stream, const Event& event);
 
-/// As enqueue_record, for several to hold.
+/// As enqueue_record, for several owners.
 std::shared_ptr<const Event> recorded(StreamView stream);
 void wait_on_stream(StreamView stream, const std::vector<_cl_event*>& events);
 

@@ -8,10 +8,10 @@ namespace moecl {
 struct Window::State {
   Communicator ranks;
   std::uint64_t bytes;
-  std::vector<std::shared_ptr<const Buffer>> memory;  ///< of every rank, as this one sees it if it can
-  std::vector<std::shared_ptr<const Event>> open;     ///< from when on each rank's may be overwritten
-  std::vector<std::uint64_t> put_bytes;               ///< into each rank's, in this epoch
-  /// Puts into memory of other processes, which fetch them at the fence.
+  std::vector<std::shared_ptr<const Buffer>> memory;  ///< of every rank, as this rank sees it; null: it cannot
+  std::vector<std::shared_ptr<const Event>> open;     ///< completes when each rank's memory may be overwritten
+  std::vector<std::uint64_t> put_bytes;               ///< bytes put into each rank's memory in this epoch
+  /// Puts into the memory of other processes are kept here; those processes fetch them at the fence.
   struct Put {
     std::int32_t peer;
     std::uint64_t offset;
@@ -26,7 +26,7 @@ struct Window::State {
   BufferView memory_of(std::int32_t rank) const {
     return memory[static_cast<std::size_t>(rank)]->view().slice(0, bytes);
   }
-  /// Whether `from` copies into the window of `to` itself.
+  /// Whether `from` itself copies into the window of `to`.
   bool direct(const Communicator::Exchange& exchange, std::int32_t from, std::int32_t to) const {
     const Transport& way = exchange.transport(from, to);
     return way.shares_events() || (way.peer_memory() != nullptr && bytes <= way.peer_memory()->max_bytes());
@@ -37,7 +37,7 @@ struct Window::State {
                                                const Communicator::Exchange::Notes& notes) const;
 };
 
-/// Numbers: bytes put into each rank's memory, then rank and offset of each piece that is shown.
+/// The note's numbers: bytes put into each rank's memory, then rank and offset of each piece that is shown.
 MeetingNote Window::State::note_of_fence(std::shared_ptr<const Event> ready) const {
   MeetingNote note;
   note.what = "fence";
@@ -69,7 +69,7 @@ std::vector<RowsJob::Fetch> Window::State::fetched_at_fence(const Communicator::
   return fetches;
 }
 
-/// This rank's memory as each member sees it, or as this rank does where it is not for that member's commands.
+/// This rank's memory, as each member sees it. For a member whose commands cannot reach it: as this rank sees it.
 std::vector<std::shared_ptr<const Buffer>> Window::State::allocate(const Communicator::Exchange& exchange) const {
   const std::int32_t mine = ranks.rank(), size = ranks.size();
   PeerMemory& peer_memory = *exchange.group.options.peer_memory;
@@ -146,7 +146,7 @@ void Window::fence() {
     const std::int32_t mine = state_->ranks.rank(), size = state_->ranks.size();
     exchange.group.fate.expect_whole();
     const auto ready = recorded(stream);
-    // Copiers work in order: a job without bytes is done when all before it are.
+    // Copiers work in order, so a job without bytes completes after all jobs before it.
     const auto after_puts = [&](std::int32_t to, std::shared_ptr<UserEvent> StagedJob::*end) {
       StagedJob job;
       job.*end = exchange.group.fate.awaited_event(stream);

@@ -15,7 +15,7 @@ std::int64_t groups(std::int64_t extent, std::int64_t group) {
 
 bool has_limits(const OperandQuant& operand) { return !std::isinf(operand.most_amax) || operand.least_scale != 0; }
 
-/// Of what scales become that come from the numbers.
+/// Checks the rules for scales that are computed from the numbers.
 std::string reject_dynamic(const OperandQuant& operand) {
   const bool rounded = operand.rounding != ScaleRounding::standard;
   if (!(operand.most_amax > 0) || !(operand.least_scale >= 0) || std::isinf(operand.least_scale))
@@ -48,7 +48,7 @@ const char* describe(ScaleRounding rounding) {
   return "?";
 }
 
-/// What holds for weights and activations alike.
+/// Checks that apply to weights and activations alike.
 std::string reject(const OperandQuant& operand) {
   const CodeType type = *operand.type;
   const ScaleGroup group = operand.group;

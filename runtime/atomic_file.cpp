@@ -43,7 +43,7 @@ void AtomicFile::write(const void* data, std::size_t size_bytes) {
 
 void AtomicFile::commit() {
   const bool durable = durability_ == Durability::power_loss;
-  // Before the rename: otherwise the disk may have the new name and not yet what it stands for.
+  // Before the rename: otherwise the disk may have the new name without the file's contents.
   if (durable && fsync(descriptor_) != 0) fail_io("sync");
   // A network file system or a quota may report a failed write only here.
   if (close(std::exchange(descriptor_, -1)) != 0) fail_io("close");

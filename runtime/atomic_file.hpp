@@ -7,16 +7,16 @@ namespace moecl {
 
 /// What `AtomicFile::commit` waits for.
 enum class Durability : std::uint8_t {
-  power_loss,  ///< the disk has the file and its name
-  process      ///< nothing: a machine that stops may leave a torn or empty file, which the reader must be able to tell
+  power_loss,  ///< until the disk has the file and its name
+  process      ///< for nothing: if the machine stops, the file may be torn or empty, which its reader must detect
 };
 
-/// A file that appears whole or not at all: written beside its final name and renamed by `commit`.
+/// A file that appears whole or not at all: it is written beside its final name, and `commit` renames it.
 class AtomicFile {
  public:
   /// Errors: io_error  the folder takes no new file, or `path` exists and is no regular file
   explicit AtomicFile(std::string path, Durability durability = Durability::power_loss);
-  /// Removes what was not committed.
+  /// Removes the file unless it was committed.
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -34,7 +34,7 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
-/// Waits until the disk has the names of a folder: those of files that were renamed into it. Errors: io_error
+/// Waits until the disk has the names in a folder, also those of files that were renamed into it. Errors: io_error
 void sync_folder(const std::string& folder);
 
 }  // namespace moecl

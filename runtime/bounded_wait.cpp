@@ -13,10 +13,10 @@ namespace moecl {
 namespace {
 
 constexpr std::chrono::hours forever{24 * 365};
-/// For what has been enqueued before a refused event, and runs.
+/// Time for commands that were enqueued before a refused event and still run.
 constexpr std::chrono::milliseconds patience{2000};
 
-/// A command that failed has ended too.
+/// Whether the event ends in time: a command that failed has ended too.
 bool ends_within(const Event& event, std::chrono::milliseconds time, const std::function<bool()>& given_up = {}) {
   try {
     return completes_within(event, time, given_up);
@@ -30,7 +30,7 @@ bool ends_within(const Event& event, std::chrono::milliseconds time, const std::
 bool completes_within(const Event& event, std::chrono::milliseconds time, const std::function<bool()>& given_up) {
   using Clock = std::chrono::steady_clock;
   if (event.is_complete()) return true;
-  // As clWaitForEvents does; to look alone starts nothing on rusticl.
+  // Flushes, as clWaitForEvents does: on rusticl polling alone starts nothing.
   cl_command_queue queue = nullptr;
   check_cl(clGetEventInfo(event.handle(), CL_EVENT_COMMAND_QUEUE, sizeof(queue), &queue, nullptr), "clGetEventInfo");
   if (queue != nullptr) check_cl(clFlush(queue), "clFlush");
@@ -63,7 +63,7 @@ void expect_end(Context& context, cl_command_queue queue) {
   expect_end(context, last);
   try {
     last.is_complete();
-  } catch (const Error&) {  // the next call tells it
+  } catch (const Error&) {  // the next call reports it
     context.keep_failed(std::move(last));
   }
 }

@@ -23,10 +23,10 @@ namespace {
 constexpr std::string_view suffix = ".clprogram";
 constexpr std::array<char, 8> magic{'m', 'o', 'e', 'c', 'l', 'C', 'L', '\n'};
 constexpr std::uint32_t longest_label_bytes = 1 << 16;
-/// Younger temporaries may belong to a writer that is alive.
+/// Younger temporary files may belong to a writer that is alive.
 constexpr std::chrono::hours abandoned_after{1};
 
-/// In the machine's own byte order: a cache folder is of one machine.
+/// In the machine's own byte order: a cache folder belongs to one machine.
 struct Header {
   std::array<char, 8> magic;
   std::uint32_t format, label_bytes;
@@ -47,20 +47,20 @@ bool is_private_dir(const std::string& dir) {
   return stat(dir.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && is_trusted(info);
 }
 
-/// Why others may rename what is in a folder; empty where they may not. This user's own group counts as this user: with
-/// umask 002, as where each user has a group of their own, all that they make is writable for it.
+/// Why other users may rename the files of a folder; empty if they may not. This user's own group counts as this user:
+/// where each user has a group of their own, umask is 002, and all that they make is writable for that group.
 std::string lets_others_rename(const fs::path& dir) {
   struct stat info {
   }, root{};
   if (stat(dir.c_str(), &info) != 0 || stat("/", &root) != 0) return "cannot be looked at";
-  // Who has "/" may replace everything; in a sandbox, root has another number.
+  // The owner of "/" may replace everything. In a sandbox root has another number.
   if (info.st_uid != geteuid() && info.st_uid != 0 && info.st_uid != root.st_uid) return "is another user's";
   const bool others = (info.st_mode & S_IWOTH) != 0 || ((info.st_mode & S_IWGRP) != 0 && info.st_gid != getegid());
   return others && (info.st_mode & S_ISVTX) == 0 ? "lets them write without a sticky bit" : "";
 }
 
-/// A file of the folder, opened so that nothing that somebody put there instead is waited for, as a FIFO is, or
-/// followed.
+/// A file of the folder. If somebody put a FIFO or a symbolic link there instead, opening it neither waits for the FIFO
+/// nor follows the link.
 class EntryFile {
  public:
   explicit EntryFile(const std::string& path)
@@ -76,9 +76,9 @@ class EntryFile {
 
   int error() const { return error_; }         ///< errno of a file that does not open
   bool readable() const { return readable_; }  ///< a regular file of this user that others cannot write
-  /// Of the file that is open, whatever another process renames onto its path meanwhile.
+  /// Size of the open file, whatever another process renames onto its path meanwhile.
   std::uint64_t size() const { return static_cast<std::uint64_t>(info_.st_size); }
-  /// Its first bytes, at most `most` of them.
+  /// The file's first bytes, at most `most` of them.
   std::string read(std::uint64_t most) const {
     std::string bytes(std::min(most, size()), '\0');
     std::size_t done = 0;
@@ -134,7 +134,7 @@ std::string damage_of(std::string_view bytes, const CacheKey& key) {
   return checksum(bytes.substr(sizeof(header))) != header.checksum ? "its checksum does not match" : "";
 }
 
-/// Program, device and notes: a line each, but for the notes.
+/// Program and device, one line each; the rest are the notes.
 std::array<std::string_view, 3> split(std::string_view label) {
   std::array<std::string_view, 3> parts;
   for (std::size_t i = 0; i < 2; ++i) {
@@ -217,7 +217,7 @@ void CacheFolder::write(const CacheKey& key, std::string_view program, std::stri
   bytes.append(reinterpret_cast<const char*>(binary.data()), binary.size());
   const Header header{magic,         format,         static_cast<std::uint32_t>(label.size()), key.high, key.low,
                       binary.size(), checksum(bytes)};
-  AtomicFile file(path_of(key), Durability::process);  // the checksum tells what a loss of power left
+  AtomicFile file(path_of(key), Durability::process);  // the checksum detects damage by a loss of power
   file.write(&header, sizeof(header));
   file.write(bytes.data(), bytes.size());
   file.commit();
@@ -234,7 +234,7 @@ CacheFolder::Lock CacheFolder::lock(const CacheKey& key, std::chrono::millisecon
   const std::string path = dir_ + "/lock";
   lock.file_ = open(path.c_str(), O_RDWR | O_CREAT | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (lock.file_ < 0) fail(ErrorCode::io_error, "cannot open '{}': {} ({})", path, std::strerror(errno), errno);
-  // One file for all entries: a byte each, far behind its end.
+  // One lock file for all entries: each entry locks one byte, far behind the file's end.
   struct flock byte {};
   byte.l_type = F_WRLCK;
   byte.l_whence = SEEK_SET;
@@ -253,7 +253,7 @@ std::vector<CacheEntry> CacheFolder::entries() const {
     if (file.path().extension() != suffix) continue;
     CacheEntry entry;
     entry.path = file.path().string();
-    // A file that another process removes meanwhile has size and time of an error: skip it.
+    // If another process removes the file meanwhile, its size and time are errors: skip it.
     std::error_code gone;
     entry.size_bytes = file.file_size(gone);
     if (gone) continue;
@@ -276,7 +276,7 @@ std::size_t CacheFolder::prune(std::uint64_t max_bytes) const {
   const auto abandoned = fs::file_time_type::clock::now() - abandoned_after;
   for (const fs::directory_entry& file : files_of(dir_)) {
     if (file.path().extension() != ".tmp" || file.path().stem().string().find(suffix) == std::string::npos) continue;
-    // One that its writer renamed meanwhile has the time of an error, and its name may be the next writer's by now.
+    // If its writer renamed the file meanwhile, its time is an error, and its name may be the next writer's by now.
     std::error_code gone;
     const fs::file_time_type written = file.last_write_time(gone);
     if (!gone && written < abandoned) fs::remove(file.path(), ignored);

@@ -19,15 +19,16 @@ struct CacheKey {
 /// One program on disk.
 struct CacheEntry {
   std::string path, program, device;  ///< program and device are empty where the header is damaged
-  std::string notes;                  ///< what the writer says about the binary
+  std::string notes;                  ///< the writer's notes about the binary
   std::uint64_t size_bytes = 0;
   std::chrono::system_clock::time_point last_use;
 };
 
-/// One file a program, `<key in hex>.clprogram`: a header (magic, format, key, sizes, XXH3-64 checksum), the names of
-/// program and device, notes of the writer, the driver's binary. Files are written aside and renamed, so processes may
-/// share a folder and may be killed at any time; nothing waits for the disk, as the checksum tells what a loss of power
-/// left. The time of last use is the file's modification time. Only regular files of this user are read.
+/// One file for each program, `<key in hex>.clprogram`: a header (magic, format, key, sizes, XXH3-64 checksum), the
+/// names of program and device, notes of the writer, the driver's binary. A file is written under another name and then
+/// renamed, so processes may share a folder and may be killed at any time. Nothing waits for the disk: the checksum
+/// detects damage by a loss of power. The time of last use is the file's modification time. Only regular files of this
+/// user are read.
 ///
 /// Threads: safe. Errors: io_error from every function, invalid_data from `read`
 class CacheFolder {
@@ -49,7 +50,7 @@ class CacheFolder {
   std::optional<Content> read(const CacheKey& key) const;
   /// Creates the folder if need be, with mode 0700.
   void write(const CacheKey& key, std::string_view program, std::string_view device, const Content& content) const;
-  /// An entry's, for one writer of all processes at a time. Lost with its process.
+  /// The lock of an entry, held by one writer of all processes at a time. It ends with its process.
   class Lock {
    public:
     Lock() = default;
@@ -61,19 +62,19 @@ class CacheFolder {
     friend class CacheFolder;
     int file_ = -1;
   };
-  /// Not held after `patience`, or where the file system has no locks.
+  /// The result is not held if `patience` ran out, or where the file system has no locks.
   Lock lock(const CacheKey& key, std::chrono::milliseconds patience) const;
-  /// Longest unused first. Empty: a folder that does not exist has no entries.
+  /// Least recently used first. Empty: a folder that does not exist has no entries.
   std::vector<CacheEntry> entries() const;
-  /// Removes entries, longest unused first, until at most `max_bytes` are left, and what writers that died left behind.
-  /// Returns the number of entries removed.
+  /// Removes entries, least recently used first, until at most `max_bytes` are left. Also removes temporary files of
+  /// writers that died. Returns the number of entries removed.
   std::size_t prune(std::uint64_t max_bytes) const;
   std::size_t clear() const { return prune(0); }
 
  private:
   void make() const;
   std::string path_of(const CacheKey& key) const;
-  /// Compiled code is run: a folder that others may write, or replace by another, is not trusted.
+  /// Compiled code is run, so a folder that others may write or replace is not trusted.
   void expect_private() const;
 
   std::string dir_;

@@ -9,7 +9,7 @@
 
 namespace moecl {
 
-/// A tensor, say.
+/// A type that describes itself, such as a tensor.
 template <class T>
 concept Describable = requires(const T& value) {
   { value.describe() } -> std::same_as<std::string>;
@@ -17,7 +17,7 @@ concept Describable = requires(const T& value) {
 
 }  // namespace moecl
 
-/// What it `describe`s, where somebody gets to read it: what is required of tensors mostly holds.
+/// Calls `describe` only when a message is formatted: most requirements of tensors hold.
 template <moecl::Describable T>
 struct fmt::formatter<T> : formatter<std::string> {
   auto format(const T& value, format_context& context) const {

@@ -26,9 +26,9 @@
 namespace moecl {
 namespace {
 
-/// What is kept of the words of a program that goes on.
+/// Most output that is kept of a running program.
 constexpr std::size_t most_words_bytes = 16384;
-/// The last words that an error tells.
+/// Most bytes of last words in an error.
 constexpr std::size_t last_words_bytes = 600;
 
 /// One line without characters that act on a terminal.
@@ -75,7 +75,7 @@ ChildProcess::ChildProcess(std::string program, const std::vector<std::string>& 
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
   }
-  // What it starts may keep its pipes open: reading them never blocks.
+  // Processes that the program starts may keep its pipes open: reading the pipes never blocks.
   for (const int ours : {out[0], error[0]}) fcntl(ours, F_SETFL, O_NONBLOCK);
   for (int* theirs : {&socket[1], &out[1], &error[1]}) close_if_open(*theirs);
   socket_ = socket[0], out_.descriptor = out[0], error_.descriptor = error[0];
@@ -159,10 +159,10 @@ int ChildProcess::reap(Clock::time_point end) noexcept {
   };
   while (goes_on() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const bool by_itself = !goes_on();
-  kill(-child, SIGKILL);  // with whatever it started; before it is reaped, as its number may be another's then
+  kill(-child, SIGKILL);  // and what it started; before waitpid, after which its number may be another's
   int status = 0;
   while (waitpid(child, &status, 0) < 0)
-    if (errno != EINTR) return 0;  // the process ignores SIGCHLD: what was written has to tell
+    if (errno != EINTR) return 0;  // this process ignores SIGCHLD: only the output tells
   stopped_ = by_itself && WIFSIGNALED(status) && is_from_outside(WTERMSIG(status));
   ended_well_ = status == 0;
   return status;
@@ -240,7 +240,7 @@ std::string helper_program() {
   if (dladdr1(reinterpret_cast<const void*>(&helper_program), &here, reinterpret_cast<void**>(&file),
               RTLD_DL_LINKMAP) == 0)
     return "helper";
-  // A program has no name there.
+  // The name of the main program is empty there.
   std::error_code error;
   const std::filesystem::path self = *file->l_name != '\0' ? file->l_name : "/proc/self/exe";
   const std::filesystem::path folder = std::filesystem::canonical(self, error).parent_path();

@@ -17,7 +17,7 @@ constexpr std::size_t host_pid = 1, first_device_pid = 2;
 
 std::string text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-/// The events of one file; complete events are put in order of time, an enclosing one before those within.
+/// The events of one file. Complete events are sorted by time, an enclosing one before those within.
 class Events {
  public:
   explicit Events(std::int64_t origin_ns) : origin_ns_(origin_ns) {}
@@ -56,7 +56,7 @@ class Events {
   }
 
   std::string list() {
-    // An outer span before its inner ones; an event without length before what begins where it ends.
+    // An outer span goes before its inner ones, an event without length before one that begins at its end.
     const auto key = [](const Complete& event) {
       return std::tuple(event.begin_ns, event.end_ns != event.begin_ns, -event.end_ns);
     };

@@ -5,8 +5,8 @@
 
 namespace moecl {
 
-/// Runs `enqueue(cl_event*)`, which enqueues one command and throws if it cannot; records the command in the trace and
-/// hands its event to whoever wants it. The pointer is null where nobody does. Nothing on a stream that compiles only.
+/// Calls `enqueue(cl_event*)`, which enqueues one command or throws. Records the command in the trace and gives its
+/// event to `submit.done`; the pointer is null if neither wants an event. Does nothing on a stream that compiles only.
 template <class Enqueue>
 void submit_command(StreamView stream, const Submit& submit, WorkInfo info, Enqueue enqueue) {
   if (stream.compiles_only) return;

@@ -1,5 +1,5 @@
 #pragma once
-// What a process and the helper that compiles for it say to each other.
+// Messages between a process and the helper that compiles for it.
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -14,17 +14,17 @@ struct CompileRequest {
   std::vector<std::string> trials;
 };
 
-/// What became of a program.
+/// The result of compiling a program.
 struct Compiled {
   enum class Outcome {
     built,
-    refused,   ///< by the driver, with a log
-    died,      ///< the compiler, or the kernel at its first launch, ended the helper, or took too long
-    stopped,   ///< somebody ended the helper
+    refused,   ///< by the driver, with a build log
+    died,      ///< the compiler, or the kernel at its first launch, crashed the helper or took too long
+    stopped,   ///< a signal from outside ended the helper
     unusable,  ///< there is no helper that could compile for this device
   };
   Outcome outcome = Outcome::built;
-  std::vector<unsigned char> binary;  ///< with the code of everything that was tried
+  std::vector<unsigned char> binary;  ///< has the code of all kernels that were tried
   std::string why;                    ///< the driver's log, or how the helper ended and its last words
   int cl_status = 0;
 };

@@ -14,15 +14,15 @@
 namespace moecl {
 namespace {
 
-/// Whose kernels have nothing to compile for so long is not waited for.
+/// After this time without a request the helper ends.
 constexpr std::chrono::milliseconds idle_time{3000};
-/// What kernels see where they expect memory: the middle of a buffer, so that an index of -1, which empty problems may
-/// give, is inside.
+/// Memory arguments of kernels are the middle of a buffer, so that an index of -1, which empty problems may give, is
+/// inside the buffer.
 constexpr std::size_t memory_bytes = 4 << 20;
 constexpr cl_buffer_region middle{1 << 20, 2 << 20};
 constexpr std::size_t most_arg_bytes = 1024;
 
-/// A context and queue on a device that its owner found by the same names.
+/// A context and queue on the device that the requesting process names.
 class Target {
  public:
   explicit Target(const CompileRequest& request) {
@@ -80,7 +80,7 @@ class Target {
     if (words.peek() == '/') words >> wide;
     cl_int status = CL_SUCCESS;
     cl_kernel kernel = clCreateKernel(program, kernel_name.c_str(), &status);
-    // The owner says so of kernels that are not there, and of a wrong number of arguments.
+    // The requesting process reports missing kernels and a wrong number of arguments.
     if (status != CL_SUCCESS) return;
     const std::array<unsigned char, most_arg_bytes> zeros{};
     cl_uint index = 0;

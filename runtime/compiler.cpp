@@ -13,7 +13,7 @@
 namespace moecl {
 namespace {
 
-/// Where a device stands among those of its platform; a part of a device is compiled for as the whole is.
+/// Index of a device among those of its platform. Code for a sub-device is compiled for the whole device.
 std::size_t position_of(const Device& device) {
   cl_device_id root = device.handle;
   for (cl_device_id parent = root; parent != nullptr;) {
@@ -95,7 +95,7 @@ Compiled Compiler::compile(const Device& device, std::string_view name, std::str
     } catch (const Error& error) {
       if (error.code() == ErrorCode::invalid_data)
         return {Compiled::Outcome::unusable, {}, std::string("the helper's answer: ") + error.what(), 0};
-      if (!is_new && helper->ended_well()) continue;  // it had nothing to do for too long
+      if (!is_new && helper->ended_well()) continue;  // the helper had been idle for too long
       return {helper->was_stopped() ? Compiled::Outcome::stopped : Compiled::Outcome::died, {}, error.what(), 0};
     }
   }

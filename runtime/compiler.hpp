@@ -1,5 +1,5 @@
 #pragma once
-// Compiles programs in helper processes, where a driver's compiler may die without taking its caller along.
+// Compiles programs in helper processes, so that a driver's compiler that crashes does not end this process.
 #include <moecl/device.hpp>
 
 #include <chrono>
@@ -18,9 +18,9 @@ namespace moecl {
 
 class ChildProcess;
 
-/// A launch by which a kernel is tried: PoCL and rusticl make a kernel's code when it is first launched, for its
-/// local size, and PoCL for narrow and wide grids apart. The helper launches it empty: scalars are 0, and all memory is
-/// a buffer of its own.
+/// A launch that tries a kernel. PoCL and rusticl generate a kernel's code at its first launch, for that local size.
+/// PoCL generates separate code for narrow and wide grids. The helper's launch has no work: scalars are 0, and every
+/// memory argument is a buffer of the helper's own.
 struct Trial {
   std::string_view kernel;
   std::array<std::size_t, 3> local;
@@ -28,14 +28,14 @@ struct Trial {
   std::span<const KernelArg> args;
 
   static constexpr std::size_t wide_grid = 65535;
-  /// "combine/1x1x1/wide": what a driver makes code for.
+  /// "combine/1x1x1/wide": one target of a driver's code generation.
   std::string target() const;
-  /// The target, then its arguments, by which a helper can repeat the trial.
+  /// The target and its arguments, from which a helper can repeat the trial.
   std::string text() const;
 };
 
-/// Helper processes, shared by the contexts that live at the same time: as many as threads compile at once, at most one
-/// a core. They end by themselves when they have nothing to do.
+/// Helper processes, shared by all contexts that live at the same time: one for each thread that compiles, at most one
+/// a core. Idle helpers end by themselves.
 ///
 /// Threads: safe.
 class Compiler {
@@ -45,8 +45,8 @@ class Compiler {
   Compiler(const Compiler&) = delete;
   Compiler& operator=(const Compiler&) = delete;
 
-  /// Builds the program from source and tries kernels by `trials`, texts of Trial. Stops the host, no longer than
-  /// `deadline` once a helper is free.
+  /// Builds the program from source and runs `trials`, texts of Trial. Stops the host, no longer than `deadline` once a
+  /// helper is free.
   Compiled compile(const Device& device, std::string_view name, std::string_view source, const std::string& options,
                    const std::vector<std::string>& trials, std::chrono::milliseconds deadline);
 
@@ -58,7 +58,7 @@ class Compiler {
   std::vector<std::unique_ptr<ChildProcess>> idle_;
 };
 
-/// What the helper program does: answers on `socket` until the other end is closed or nothing came for some seconds.
+/// The helper program's loop: answers on `socket` until the other end is closed or no request came for some seconds.
 void serve_compiler(int socket);
 
 }  // namespace moecl

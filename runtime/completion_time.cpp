@@ -25,7 +25,7 @@ CompletionTime watch_completion(cl_event event) {
   auto time = std::make_shared<std::atomic<std::int64_t>>(0);
   auto owned = std::make_unique<CompletionTime>(time);
   check_cl(clSetEventCallback(event, CL_COMPLETE, note_completion, owned.get()), "clSetEventCallback");
-  static_cast<void>(owned.release());  // the callback's now
+  static_cast<void>(owned.release());  // the callback owns it now
   return time;
 }
 

@@ -35,7 +35,7 @@ constexpr std::array<Feature, 10> features{{{"avx2", &CpuFeatures::avx2},
                                             {"neon_i8mm", &CpuFeatures::neon_i8mm},
                                             {"neon_bf16", &CpuFeatures::neon_bf16}}};
 
-/// Names between commas.
+/// The names in a comma-separated list.
 std::vector<std::string> names_of(std::string_view text) {
   std::vector<std::string> names;
   for (std::size_t begin = 0; begin <= text.size();) {

@@ -1,4 +1,4 @@
-// Makes contexts, and ends them: what a context owns uses it, so it stands above it.
+// Creates and destroys contexts. What a context owns uses the context, so this file is a layer above all that.
 #include <moecl/context.hpp>
 #include <moecl/environment.hpp>
 #include <moecl/trace.hpp>

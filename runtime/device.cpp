@@ -54,8 +54,8 @@ DeviceType type_of(cl_device_type type) {
   return DeviceType::other;
 }
 
-/// NVIDIA's driver reports 48 KiB of local memory, as dynamic allocations are limited to, but takes static arrays up to
-/// the hardware's limit.
+/// NVIDIA's driver reports 48 KiB of local memory, which is the limit of dynamic allocations. It accepts static arrays
+/// up to the hardware's limit.
 /// Source: CUDA C++ Programming Guide, technical specifications by compute capability (maximum of a thread block).
 std::uint64_t nv_static_local_bytes(std::uint32_t compute_capability) {
   if (compute_capability >= 90) return 227 * 1024;
@@ -93,7 +93,7 @@ void add_cpu_features(DeviceCaps& caps) {
   caps.quirks.push_back("MOECL_CPU_FEATURES hides " + cpu.hidden);
 }
 
-/// Why the T0 kernels cannot run there; empty when they can.
+/// Why the T0 kernels cannot run on the device; empty when they can.
 std::string reason_to_refuse(cl_device_id device, const DeviceCaps& caps) {
   if (number<cl_bool>(device, CL_DEVICE_AVAILABLE) == CL_FALSE) return "the driver says it is not available";
   if (number<cl_bool>(device, CL_DEVICE_COMPILER_AVAILABLE) == CL_FALSE) return "it has no OpenCL C compiler";

@@ -9,8 +9,8 @@
 namespace moecl {
 namespace {
 
-std::atomic<pid_t> driver_process{0};  ///< as the driver's threads, one for all contexts
-std::atomic<bool> is_forked{false};    ///< from it
+std::atomic<pid_t> driver_process{0};  ///< one for all contexts, like the driver's threads
+std::atomic<bool> is_forked{false};    ///< whether this process was forked from it
 
 void note_fork() {
   if (driver_process != 0) is_forked = true;

@@ -1,13 +1,13 @@
 #pragma once
-// fork(): a driver's threads stay in the parent, so a child that goes on with the driver would wait for them forever.
+// Detects fork(): the driver's threads stay in the parent, so a child that uses the driver would wait for them forever.
 
 namespace moecl {
 
-/// Before the first call of OpenCL. Errors: as expect_driver_process
+/// Call this before the first call of OpenCL. Errors: as expect_driver_process
 void enter_driver_process();
 
-/// Errors: unsupported  this process was forked from the one that used OpenCL first. Cost: none;
-/// fork() itself tells, where getpid at each launch would be a system call
+/// Errors: unsupported  this process was forked from the one that used OpenCL first
+/// Cost: none. A fork handler sets a flag; getpid at each launch would be a system call.
 void expect_driver_process();
 
 }  // namespace moecl

@@ -19,7 +19,7 @@
 namespace moecl {
 namespace {
 
-// Of OpenCL 3.0 and cl_khr_external_memory; older headers lack them.
+// Constants of OpenCL 3.0 and cl_khr_external_memory; older headers lack them.
 constexpr cl_ulong mem_handle_opaque_fd = 0x2060, mem_device_list = 0x2051;
 constexpr cl_device_info device_uuid_info = 0x106A;
 using CreateBuffer = cl_mem (*)(cl_context, const cl_ulong*, cl_mem_flags, std::size_t, void*, cl_int*);
@@ -45,7 +45,7 @@ std::string hex(const Uuid& uuid) {
   return digits;
 }
 
-/// A file descriptor that is closed once, by whoever has it: OpenCL lets a driver take an imported one over.
+/// A file descriptor that is closed exactly once: a driver may take over, and close, a descriptor that it imports.
 class Descriptor {
  public:
   explicit Descriptor(int fd) noexcept : fd_(fd), known_(fstat(fd, &file_) == 0) {}
@@ -63,8 +63,8 @@ class Descriptor {
   bool known_;
 };
 
-/// Of all threads of the process one imports at a time. With two at once driver 580 refused imports (status 999), and
-/// bytes went astray: a descriptor that the driver closes is anybody's next one.
+/// Only one thread of the process imports at a time. With two at once driver 580 refused imports (status 999), and
+/// bytes went astray: any thread may get the number of a descriptor that the driver has closed.
 std::mutex& one_importer() {
   static std::mutex mutex;
   return mutex;
@@ -79,7 +79,8 @@ struct ExternalMemory::Cuda {
   using Result = int;
   using Handle = unsigned long long;
 
-  /// CUmemAllocationProp. A member: of a type without a name outside GCC 14 dies where sources are compiled together.
+  /// CUmemAllocationProp. A member, since GCC 14 crashes on a type with internal linkage where sources are compiled
+  /// together.
   struct AllocationProperties {
     int type = 1;           // pinned
     int handle_types = 1;   // POSIX file descriptor
@@ -121,7 +122,7 @@ struct ExternalMemory::Cuda {
          text, result);
   }
 
-  /// libcuda's number of a device, which OpenCL counts in another order. Errors: unsupported  it has no such device
+  /// libcuda's index of a device; OpenCL's order differs. Errors: unsupported  libcuda has no such device
   int ordinal(const Device& device) const {
     const Uuid wanted = uuid_of(device);
     int count = 0;
@@ -184,7 +185,7 @@ std::vector<Buffer> ExternalMemory::allocate(StreamView owner, const std::vector
   cuda_->check(cuda_->create(&memory, allocated, &properties, 0), "cuMemCreate");
   int exported = -1;
   const Cuda::Result result = cuda_->export_handle(&exported, memory, properties.handle_types, 0);
-  cuda_->release(memory);  // the descriptor keeps it
+  cuda_->release(memory);  // the descriptor keeps the memory
   cuda_->check(result, "cuMemExportToShareableHandle");
   const Descriptor original(exported);
 

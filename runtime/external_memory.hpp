@@ -1,7 +1,8 @@
 #pragma once
-// Memory of an NVIDIA device that kernels of the others use over NVLink or PCIe: allocated by libcuda, which NVIDIA's
-// OpenCL driver itself has loaded, exported as a file descriptor, and imported into each OpenCL context
-// (cl_khr_external_memory_opaque_fd). No CUDA context, no CUDA header, nothing of CUDA to link with.
+// Memory of an NVIDIA device that kernels of the other devices use over NVLink or PCIe. libcuda, which NVIDIA's OpenCL
+// driver has loaded itself, allocates it and exports it as a file descriptor. Each OpenCL context imports the
+// descriptor (cl_khr_external_memory_opaque_fd). No CUDA context, no CUDA header and no CUDA library to link with is
+// needed.
 #include <moecl/buffer.hpp>
 #include <moecl/device.hpp>
 
@@ -14,19 +15,19 @@ namespace moecl {
 /// Threads: safe.
 class ExternalMemory {
  public:
-  /// Loads libcuda. Errors: unsupported  what of it is missing or failed
+  /// Loads libcuda. Errors: unsupported  libcuda or one of its functions is missing, or a call failed
   explicit ExternalMemory(const char* library = "libcuda.so.1");
   ~ExternalMemory();
   ExternalMemory(const ExternalMemory&) = delete;
   ExternalMemory& operator=(const ExternalMemory&) = delete;
 
-  /// Why the drivers say that kernels of `user` cannot use memory of `owner`; empty otherwise.
+  /// Why, as the drivers say, kernels of `user` cannot use memory of `owner`; empty if they can.
   std::string reject(const Device& owner, const Device& user) const;
-  /// One allocation, as the owner and then each of `users` sees it. The memory goes with the last of the buffers.
+  /// Makes one allocation. Returns its buffer for the owner, then for each user. The last buffer frees the memory.
   /// Errors: invalid_argument  more than max_bytes; unsupported  the driver does not import it; out_of_memory
   std::vector<Buffer> allocate(StreamView owner, const std::vector<StreamView>& users, std::uint64_t size_bytes) const;
 
-  /// The largest that is asked for: driver 580 crashes while it imports 512 MiB, 510 work.
+  /// The largest allocation: driver 580 crashes while it imports 512 MiB; 510 MiB work.
   static constexpr std::uint64_t max_bytes = std::uint64_t{480} << 20;
 
  private:
@@ -34,7 +35,7 @@ class ExternalMemory {
   std::unique_ptr<const Cuda> cuda_;
 };
 
-/// The universally unique id by which libcuda and OpenCL name the same device, as 32 hexadecimal digits.
+/// The UUID by which libcuda and OpenCL identify the same device, as 32 hexadecimal digits.
 /// Errors: unsupported  the device has none
 std::string device_uuid(const Device& device);
 

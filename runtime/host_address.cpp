@@ -14,7 +14,7 @@
 namespace moecl {
 namespace {
 
-/// Of buffers that live. Never destroyed: a driver may release buffers at the very end.
+/// Addresses of living buffers. Never destroyed: a driver may release buffers at the very end.
 struct Addresses {
   std::mutex mutex;
   std::unordered_map<cl_mem, std::byte*> of;
@@ -29,7 +29,7 @@ void CL_CALLBACK forget(cl_mem buffer, void* /*none*/) {
   addresses().of.erase(buffer);
 }
 
-/// Where a buffer is, only a queue can tell.
+/// Only a queue can tell a buffer's address, by mapping the buffer.
 std::byte* find_address(StreamView stream, cl_mem buffer) {
   std::size_t size = 0;
   check_cl(clGetMemObjectInfo(buffer, CL_MEM_SIZE, sizeof(size), &size, nullptr), "clGetMemObjectInfo");
@@ -58,7 +58,7 @@ std::byte* host_address(StreamView stream, const BufferView& view) {
     const std::lock_guard lock(all.mutex);
     if (const auto known = all.of.find(view.handle); known != all.of.end()) return known->second + view.offset_bytes;
   }
-  // Without the lock: what is waited for here may need the thread in which a buffer goes, which takes it.
+  // Without the lock: this waits for commands, which may need a thread that destroys a buffer and takes the lock.
   std::byte* const found = find_address(stream, view.handle);
   const std::lock_guard lock(all.mutex);
   return all.of.emplace(view.handle, found).first->second + view.offset_bytes;

@@ -1,5 +1,5 @@
 #pragma once
-// Device memory that is the host's.
+// Host addresses of device memory, for devices that use the host's memory.
 #include <moecl/buffer.hpp>
 #include <moecl/stream.hpp>
 
@@ -7,11 +7,11 @@
 
 namespace moecl {
 
-/// Whether commands and host use the same memory, so that events alone order them: on PoCL's CPUs.
+/// Whether commands and host use the same memory, so that events alone order their accesses: true on PoCL's CPUs.
 bool host_shares_memory(const Context& context);
 
-/// Where the bytes of a view are, for as long as its buffer lives. Of a context that shares memory with the host. Stops
-/// the host at a buffer's first time. Threads: safe. Errors: device_error
+/// The host address of a view's bytes, valid while the buffer lives. The context must share memory with the host. Stops
+/// the host at the first call for a buffer. Threads: safe. Errors: device_error
 std::byte* host_address(StreamView stream, const BufferView& view);
 
 }  // namespace moecl

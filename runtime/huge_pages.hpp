@@ -8,10 +8,10 @@ namespace moecl {
 
 class Context;
 
-/// Asks the kernel (Linux, madvise) to keep a new buffer in pages of 2 MiB: a processor's prefetchers stop at the end
-/// of a page, so one core reads 4 KiB pages at about two thirds of the rate. Advice only: buffers of less than a few
-/// such pages, devices that are no CPU and systems without such pages keep what they have. Must come before the first
-/// write, which takes the pages.
+/// Asks Linux (madvise) to keep a new buffer in pages of 2 MiB. A processor's prefetchers stop at the end of a page, so
+/// one core reads 4 KiB pages at about two thirds of the rate. This is only advice: it has no effect on buffers of less
+/// than a few such pages, on devices other than CPUs, and on systems without such pages. Must come before the first
+/// write, which allocates the pages.
 void advise_huge_pages(const Context& context, _cl_mem* buffer, std::uint64_t size_bytes);
 
 }  // namespace moecl

@@ -21,7 +21,7 @@ void empty(json& value) noexcept {
   }
 }
 
-/// In place, so that what is there belongs to the document whenever memory is out.
+/// Copies in place, so that the document owns all parts made so far if memory runs out.
 void copy(const json& from, json& to) {
   if (from.is_array()) {
     to = json::array();
@@ -34,7 +34,7 @@ void copy(const json& from, json& to) {
   }
 }
 
-/// Builds a tree in a root of its caller's from the parser's events.
+/// Builds a tree in the caller's root from the parser's events.
 class Builder {
  public:
   explicit Builder(json& root) : root_(root) {}
@@ -60,7 +60,7 @@ class Builder {
   }
 
  private:
-  static constexpr std::size_t deepest = 256;  ///< `empty` goes down by itself
+  static constexpr std::size_t deepest = 256;  ///< bounds the recursion of `empty`
 
   json& place(json value) {
     if (open_.empty()) return root_ = std::move(value);
@@ -78,7 +78,7 @@ class Builder {
   }
 
   json& root_;
-  std::vector<json*> open_;  ///< arrays and objects that have not ended
+  std::vector<json*> open_;  ///< arrays and objects that are still open
   std::string key_;          ///< of the next member
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// What operators decided for arguments of one form, kept so that they decide it once.
+// Keeps what operators decided for arguments of one form, so that they decide only once.
 #include <moecl/device.hpp>
 #include <moecl/tensor_view.hpp>
 
@@ -13,11 +13,11 @@
 
 namespace moecl {
 
-/// What a decision depends on, as words: of a view its type, shape, strides and what its offset is a multiple of; other
-/// values as they are.
+/// Everything that a decision depends on, as words. A view gives its type, shape, strides and its offset modulo
+/// `alignment`; other values are taken as they are.
 class DecisionForm {
  public:
-  /// @param maker  An address that no other operator gives
+  /// @param maker  An address that no other operator passes
   template <class... Values>
   DecisionForm(const void* maker, const Device& device, const Values&... values) {
     static_assert(2 + (0 + ... + words_of<Values>) <= most_words);
@@ -29,7 +29,7 @@ class DecisionForm {
   std::size_t hash() const noexcept;
 
  private:
-  static constexpr std::uint64_t alignment = 64;  ///< the most that a kernel's access asks for
+  static constexpr std::uint64_t alignment = 64;  ///< the largest that a kernel's access requires
 
   void add(std::uint64_t word) noexcept { words_[count_++] = word; }
   void add_value(const TensorView& view) noexcept;
@@ -49,10 +49,10 @@ class DecisionForm {
   std::size_t count_ = 0;
 };
 
-/// Those of one context. Threads: safe
+/// The decisions of one context. Threads: safe
 class KeptDecisions {
  public:
-  /// The one for that form, made by who asks first. Errors: as `make`, and nothing is kept
+  /// The decision for `form`, which the first caller makes. Errors: as `make`; then nothing is kept
   template <class Decision, class Make>
   std::shared_ptr<const Decision> find(const DecisionForm& form, const Make& make) {
     if (std::shared_ptr<const void> kept = find(form)) return std::static_pointer_cast<const Decision>(kept);
@@ -67,7 +67,7 @@ class KeptDecisions {
   struct Hash {
     std::size_t operator()(const DecisionForm& form) const noexcept { return form.hash(); }
   };
-  /// Who asks for ever other forms does not fill the memory with them.
+  /// Limits the memory of a program that keeps asking for new forms.
   static constexpr std::size_t most = 1024;
 
   std::shared_ptr<const void> find(const DecisionForm& form) const;

@@ -14,12 +14,12 @@ namespace moecl {
 
 namespace detail {
 
-/// A tensor is its memory; where in that it begins is a member of the kernel's struct, see `first_element`.
+/// A tensor is passed as its cl_mem. Its first element is a member of the kernel's struct, see `first_element`.
 inline KernelArg kernel_arg(const TensorView& view) {
   return {KernelArg::Kind::memory, sizeof(view.buffer.handle), &view.buffer.handle};
 }
 inline KernelArg kernel_arg(const LocalMemory& memory) { return {KernelArg::Kind::local, memory.size_bytes, nullptr}; }
-/// The struct of all other arguments, <op>_args.h; tests and benchmarks pass numbers too.
+/// The struct of all other arguments, <op>_args.h. Tests and benchmarks pass plain numbers too.
 template <class T>
 KernelArg kernel_arg(const T& args) {
   static_assert(std::is_trivially_copyable_v<T> && !std::is_same_v<T, bool>);
@@ -31,12 +31,12 @@ void launch(StreamView stream, const KernelKey& key, const NdRange& range, const
 
 }  // namespace detail
 
-/// The first element of a tensor in its memory, 0 of an absent one: what a kernel's struct has as <tensor>_first.
+/// Index of a tensor's first element in its cl_mem, 0 if absent: the member <tensor>_first of a kernel's struct.
 inline long first_element(const TensorView& view) {
   return view.present() ? static_cast<long>(view.offset_elements()) : 0;
 }
 
-/// Sets the arguments in the kernel's order and enqueues it: memory, local memory, then the struct of all else. Sizes
+/// Sets the kernel's arguments and enqueues it. Their order: memory, local memory, then the struct of all others. Sizes
 /// and arity are checked.
 ///
 /// Empty:  a global size with a 0 enqueues nothing (but honours `submit` with a marker)

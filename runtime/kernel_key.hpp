@@ -1,5 +1,5 @@
 #pragma once
-// What names a kernel, and what it is launched with.
+// The key of a kernel, and the arguments of a launch.
 #include <array>
 #include <cstddef>
 #include <string>
@@ -8,13 +8,13 @@
 namespace moecl {
 
 /// OpenCL C text embedded by the build, with every #include already resolved. Lifetime: outlives every context that
-/// compiled it, which tells sources apart by their address.
+/// compiled it; a context tells sources apart by their address.
 struct ProgramSource {
   const char* name;
   std::string_view text;
 };
 
-/// Which kernel, compiled how. `options` are -D definitions; who made them keeps them.
+/// A kernel and how it is compiled. `options` are -D definitions; the caller keeps their text.
 struct KernelKey {
   const ProgramSource* source;
   std::string_view options;
@@ -36,7 +36,7 @@ struct KernelArg {
   enum class Kind : std::uint8_t { memory, local, value };
   Kind kind;
   std::size_t size_bytes;
-  const void* value;  ///< of memory: a cl_mem, which may be null; of local memory: null
+  const void* value;  ///< memory: points to a cl_mem, which may be null; local memory: null
 };
 
 }  // namespace moecl

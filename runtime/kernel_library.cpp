@@ -21,9 +21,9 @@ struct KernelLibrary::Program {
   std::string build_options;
   std::mutex building{};
   cl_program handle = nullptr;
-  std::vector<cl_program> outlived{};  ///< replaced by ones with more code; launches may still use them
+  std::vector<cl_program> outlived{};  ///< replaced by programs with more code; launches may still use them
   StoredProgram stored{};
-  bool known = false;  ///< to be in the disk cache, or not
+  bool known = false;  ///< whether the disk cache has been asked for it
   bool unsaved = false;
 
   ProgramKey key() const { return {source.name, source.text, build_options, &device}; }
@@ -38,7 +38,7 @@ struct KernelLibrary::Program {
 };
 
 struct KernelLibrary::Pool {
-  /// What its program has code for.
+  /// A shape of launches for which the program has code.
   struct Shape {
     std::array<std::size_t, 3> local;
     bool wide;
@@ -58,7 +58,7 @@ struct KernelLibrary::Pool {
 
 namespace {
 
-/// -w: PoCL counts warnings on stderr, which belongs to the caller.
+/// -w: otherwise PoCL writes the number of warnings to stderr, which belongs to the caller.
 std::string build_options(const Device& device, std::string_view options, int context_number) {
   std::string all = device.caps.correctly_rounded_divide ? "-w -cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt "
                                                          : "-w -cl-std=CL1.2 ";
@@ -80,19 +80,19 @@ cl_uint arity_of(cl_kernel kernel) {
   return arity;
 }
 
-/// PoCL makes code for narrow and wide grids apart.
+/// PoCL generates separate code for narrow and wide grids.
 bool has_wide_code(const Device& device) {
   return device.caps.platform_name.find("Portable Computing Language") != std::string::npos;
 }
 
-/// PoCL before 6.0 finds the code of a finished launch by program, kernel and local size. Code for two widths of grid
-/// shares those, and with both in flight it counts down the wrong entry and aborts.
+/// PoCL before 6.0 finds the code of a finished launch by program, kernel and local size. The codes for narrow and wide
+/// grids share this key. With both in flight PoCL decrements the count of the wrong entry and aborts.
 bool grids_collide(const Device& device) {
   return has_wide_code(device) && std::atoi(device.caps.driver_version.c_str()) < 6;
 }
 
 constinit std::atomic<std::uint64_t> numbers_taken{0};  ///< by the living contexts of this process
-constexpr int numbers = 64;                             ///< contexts beyond them share the next one
+constexpr int numbers = 64;                             ///< contexts beyond these share the next number
 
 }  // namespace
 
@@ -150,7 +150,7 @@ cl_program KernelLibrary::program(const Device& device, const KernelKey& key, co
   const std::string target = trial != nullptr ? trial->target() : "";
   if (!std::exchange(program.known, true)) refresh(program);
   if (has_code(program, trial)) return program.handle;
-  // Ranks that start together compile each program once. One that was stopped meanwhile keeps the others no longer.
+  // Ranks that start together compile each program once. A stopped rank makes the others wait no longer than this.
   constexpr std::chrono::milliseconds others_compile{20'000};
   const CacheFolder::Lock alone =
       in_helper_ ? cache_.lock(program.key(), std::min(compile_deadline_, others_compile)) : CacheFolder::Lock();
@@ -241,7 +241,7 @@ void KernelLibrary::save() noexcept {
   try {
     const std::lock_guard lock(mutex_);
     for (auto& [id, program] : programs_) built.push_back(program.get());
-  } catch (const std::bad_alloc&) {  // what could be listed is saved, the rest compiled again
+  } catch (const std::bad_alloc&) {  // only programs listed so far are saved, others compiled again
   }
   for (Program* program : built) {
     const std::lock_guard lock(program->building);
@@ -268,12 +268,12 @@ KernelLibrary::Pool& KernelLibrary::pool(const Device& device, const KernelKey& 
   const auto [entry, added] = pools_.try_emplace(id, std::move(made));
   Pool& pool = *entry->second;
   if (pool.turn == nullptr) {
-    auto turn = std::make_unique<Turn>();  // before there is a place for it, which must never be empty
+    auto turn = std::make_unique<Turn>();  // allocated first: an entry of the map must never be null
     pool.turn =
         turns_.try_emplace({nullptr, key.source, pool.options, pool.kernel}, std::move(turn)).first->second.get();
   }
   if (!added) {
-    // The newest program has the code of all that was tried.
+    // The newest program has the code of all trials so far.
     for (cl_kernel old : std::exchange(pool.idle, std::exchange(made->idle, {}))) clReleaseKernel(old);
     pool.program = built;
   }
@@ -339,7 +339,7 @@ void KernelLibrary::add_queue(cl_command_queue queue) {
 void KernelLibrary::remove_queue(cl_command_queue queue) noexcept {
   if (!grids_collide_) return;
   const std::lock_guard lock(mutex_);
-  // Its last launches may outlive it.
+  // The queue's last launches may outlive the queue.
   if (!several_queues_ && queue == first_queue_ && --first_queue_users_ == 0) begin_turns();
 }
 

@@ -24,10 +24,11 @@ class KernelLibrary {
   KernelLibrary(const KernelLibrary&) = delete;
   KernelLibrary& operator=(const KernelLibrary&) = delete;
 
-  /// Said of every queue before it launches. Where the driver does not survive launches of one kernel with different
-  /// grids at the same time, from the second queue on each waits for the one before.
+  /// Call this for every queue before its first launch. Some drivers do not survive launches of one kernel with
+  /// different grids at the same time. There, from the second queue on, each launch of a kernel waits for the one
+  /// before.
   void add_queue(_cl_command_queue* queue);
-  /// As often as it was added, before it is released.
+  /// Call this as often as the queue was added, before it is released.
   void remove_queue(_cl_command_queue* queue) noexcept;
 
   /// Compiles without launching. Errors: build_failed
@@ -39,8 +40,8 @@ class KernelLibrary {
   /// A cl_kernel held for one launch and returned to its pool afterwards.
   class Lease {
    public:
-    /// Compiles what a launch by `range` needs, if nobody has. Errors: build_failed, device_error (no such kernel in
-    /// the program)
+    /// Compiles what a launch over `range` needs, unless that is done. Errors: build_failed, device_error (no such
+    /// kernel in the program)
     Lease(KernelLibrary& library, const Device& device, const KernelKey& key, const NdRange& range,
           std::span<const KernelArg> args);
     ~Lease();
@@ -48,7 +49,7 @@ class KernelLibrary {
     Lease& operator=(const Lease&) = delete;
     _cl_kernel* handle() const noexcept { return handle_; }
     std::uint32_t arity() const noexcept;
-    /// The launches of this kernel, which `lock` lets change; null where they may overlap.
+    /// The launches of this kernel, to be changed only while `lock` is held; null where they may overlap.
     LaunchTurns* take_turn(std::unique_lock<std::mutex>& lock) const;
 
    private:
@@ -60,8 +61,8 @@ class KernelLibrary {
 
  private:
   struct Program;
-  /// Of a context whose grids collide: among the living contexts of the process no other has it. Its programs are built
-  /// with it, so that the driver tells their code from that of other contexts.
+  /// The number of a context whose grids collide, unique among the living contexts of the process. Programs are built
+  /// with this number, so that the driver tells their code from that of other contexts.
   struct Number {
     explicit Number(bool wanted) noexcept;
     ~Number();
@@ -75,7 +76,7 @@ class KernelLibrary {
     std::mutex mutex;
     LaunchTurns launches;
   };
-  /// What a launch looks up, without building a string; the views point into the Pool or Program found.
+  /// The key that a launch looks up, made without building a string; the views point into the Pool or Program found.
   struct Id {
     const Device* device;
     const ProgramSource* source;
@@ -87,24 +88,24 @@ class KernelLibrary {
   };
 
   Program& find(const Device& device, const KernelKey& key);
-  /// With the code for what is tried; null: whatever code it has.
+  /// The program with the code for `trial`; null: with whatever code it has.
   _cl_program* program(const Device& device, const KernelKey& key, const Trial* trial);
   Pool& pool(const Device& device, const KernelKey& key, const Trial& trial);
-  // Of a program whose lock is held:
-  /// Errors: build_failed  its compiler died before
+  // For these the caller holds the program's lock:
+  /// Errors: build_failed  the program's compiler died before
   bool has_code(const Program& program, const Trial* trial) const;
-  /// As others of this user left it in the cache meanwhile.
+  /// Takes the program from the cache, where other processes of this user may have stored it meanwhile.
   void refresh(Program& program);
   void take_binary(Program& program);
-  /// False where there is no helper, or the driver does not take its binary. Errors: build_failed
+  /// False if there is no helper, or the driver does not take the helper's binary. Errors: build_failed
   bool build_in_helper(Program& program, const Trial* trial);
   void build_here(Program& program, const Trial* trial);
-  /// With `mutex_` held.
+  /// The caller holds `mutex_`.
   void begin_turns() noexcept;
 
   Context& context_;
   const bool wide_code_;      ///< wide grids have code of their own
-  const bool grids_collide_;  ///< of one kernel, in flight on several queues
+  const bool grids_collide_;  ///< the driver fails with different grids of one kernel in flight on several queues
   const Number number_;
   std::atomic<bool> several_queues_{false};
   _cl_command_queue* first_queue_ = nullptr;
@@ -116,7 +117,8 @@ class KernelLibrary {
   std::mutex mutex_;
   std::unordered_map<Id, std::unique_ptr<Program>, IdHash> programs_;
   std::unordered_map<Id, std::unique_ptr<Pool>, IdHash> pools_;
-  /// Of no device: where launches take turns, those on sub-devices of one do too, as the driver's code is one.
+  /// Without a device in the key: launches on sub-devices of one device take turns too, as they share the driver's
+  /// code.
   std::unordered_map<Id, std::unique_ptr<Turn>, IdHash> turns_;
 };
 

@@ -7,7 +7,7 @@
 namespace moecl {
 namespace {
 
-/// Not once it failed: what waits for a failed command fails too, but another queue's is not its business.
+/// False once it failed: what waits for a failed command fails too, and other queues must not fail by it.
 bool in_flight(const Event& event) { return event.handle() != nullptr && *watch_completion(event.handle()) == 0; }
 
 }  // namespace

@@ -6,11 +6,11 @@
 
 namespace moecl {
 
-/// Each launch waits for the one before. One that fails may end before what it waited for, so those are kept too.
+/// Each launch waits for the one before. A failed launch may end before those it waited for, so all are kept.
 /// Threads: one at a time.
 class LaunchTurns {
  public:
-  /// What the next launch waits for: with it, all launches before it have ended. Null: nothing is in flight.
+  /// The event that the next launch waits for: with it all launches so far have ended. Null: nothing is in flight.
   /// Errors: device_error
   _cl_event* before();
   /// Where the next launch's event goes.

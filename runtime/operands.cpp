@@ -14,14 +14,14 @@ T memory_info(cl_mem memory, cl_mem_info what) {
   return value;
 }
 
-/// One past the last byte of dimensions [first, rank), counted from the first one.
+/// Offset one past the last byte of dimensions [first, rank), counted from their first byte.
 std::uint64_t extent_bytes(const TensorView& view, int first) {
   std::int64_t last = 0;
   for (int d = first; d < view.rank; ++d) last += (view.shape[d] - 1) * view.stride[d];
   return static_cast<std::uint64_t>(last + 1) * size_bytes(view.dtype);
 }
 
-/// Columns of one matrix in memory may be two tensors.
+/// Two tensors may be different columns of one matrix in memory.
 bool are_other_columns(const Operand& a, const Operand& b) {
   if (a.pitch == 0 || a.pitch != b.pitch) return false;
   const std::uint64_t distance = (b.begin % b.pitch + a.pitch - a.begin % a.pitch) % a.pitch;

@@ -1,5 +1,5 @@
 #pragma once
-// That the tensors of a call are apart: an output that something else lies in would be written while that is read.
+// Checks that the tensors of a call do not overlap, as memory of an output is overwritten while others read it.
 #include <moecl/tensor_view.hpp>
 
 #include <span>
@@ -8,7 +8,7 @@ namespace moecl {
 
 enum class Access : std::uint8_t { read, written };
 
-/// Memory that a call uses, and what the call calls it.
+/// Memory that a call uses, and its name in error messages.
 struct Operand {
   /// Errors: device_error
   Operand(const char* name, Access access, const TensorView& view);
@@ -16,12 +16,12 @@ struct Operand {
 
   const char* name;
   Access access;
-  _cl_mem* memory = nullptr;               ///< the parent of a sub-buffer; null: it uses none
+  _cl_mem* memory = nullptr;               ///< for a sub-buffer its parent; null: no memory is used
   std::uint64_t begin = 0, end = 0;        ///< bytes of `memory`
-  std::uint64_t pitch = 0, row_bytes = 0;  ///< of rows that lie apart; 0: all of [begin, end) is used
+  std::uint64_t pitch = 0, row_bytes = 0;  ///< of rows with gaps between them; 0: all of [begin, end) is used
 };
 
-/// Nothing is allocated while they are apart.
+/// Allocates nothing if no operands overlap.
 /// Errors: invalid_argument  two share bytes, and one of them is written
 void expect_apart(std::span<const Operand> operands);
 

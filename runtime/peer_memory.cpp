@@ -14,12 +14,12 @@
 namespace moecl {
 namespace {
 
-/// An import that gives other memory would be wrong results later. Stops the host.
+/// Both buffers must be one memory: an import of other memory would later give wrong results. Stops the host.
 void expect_one_memory(StreamView owner, const Buffer& owned, StreamView user, const Buffer& seen) {
   static std::atomic<std::uint64_t> tags{0x6d6f6563ULL << 32};
   const std::uint64_t tag = ++tags;
   std::uint64_t found = 0;
-  // Queues of their own: the streams' may be waiting for this very thread.
+  // On queues of their own: the streams' queues may be waiting for this very thread.
   write_blocking(Stream::beside(owner, false), owned.view(), &tag, sizeof(tag));
   read_blocking(Stream::beside(user, false), seen.view(), &found, sizeof(found));
   if (found != tag)

@@ -30,7 +30,7 @@ __kernel void store(const __global int* from, __global int* to, const __global l
 )cl"};
 
 constexpr std::int64_t words = 1 << 20;
-/// Two contexts a GPU are made in about a second.
+/// Making two contexts for each GPU takes about a second.
 constexpr std::chrono::milliseconds patience{60000};
 
 std::string verdict_on(const ExternalMemory& driver, StreamView owner, StreamView user) {

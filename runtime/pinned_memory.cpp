@@ -10,12 +10,12 @@
 namespace moecl {
 namespace {
 
-// Of cl_nv_create_buffer; headers before 2023 lack them.
+// Constants of cl_nv_create_buffer; headers before 2023 lack them.
 constexpr cl_bitfield location_host = 1U << 0U, pinned = 1U << 1U;
 using CreateBufferNv = cl_mem (*)(cl_context, cl_mem_flags, cl_bitfield, std::size_t, void*, cl_int*);
 
-/// NVIDIA's CL_MEM_ALLOC_HOST_PTR allocates on the GPU, and pinned host memory only to map it. Null on other drivers,
-/// where the flag allocates in the host.
+/// NVIDIA's CL_MEM_ALLOC_HOST_PTR allocates on the GPU; it allocates pinned host memory only for mapping. Returns null
+/// on other drivers, where the flag allocates host memory.
 CreateBufferNv create_buffer_nv(const Device& device) {
   if (!has_extension(device.handle, "cl_nv_create_buffer")) return nullptr;
   return reinterpret_cast<CreateBufferNv>(

@@ -4,8 +4,8 @@
 
 namespace moecl {
 
-/// Host memory that a device's kernels read and write in place, over the bus where there is one. By
-/// CL_MEM_ALLOC_HOST_PTR; on NVIDIA by cl_nv_create_buffer.
+/// Host memory that a device's kernels read and write in place, over the bus where there is one. Allocated with
+/// CL_MEM_ALLOC_HOST_PTR; on NVIDIA with cl_nv_create_buffer.
 /// Errors: invalid_argument  size above a device's largest allocation; out_of_memory
 Buffer host_buffer(Context& context, std::uint64_t size_bytes);
 
@@ -13,7 +13,7 @@ Buffer host_buffer(Context& context, std::uint64_t size_bytes);
 /// plain host memory; on NVIDIA it is pinned for them too.
 class PinnedMemory {
  public:
-  /// Stops the host while it is mapped. Errors: out_of_memory, device_error
+  /// Stops the host until the memory is mapped. Errors: out_of_memory, device_error
   PinnedMemory(StreamView stream, std::uint64_t size_bytes);
   ~PinnedMemory();
   PinnedMemory(const PinnedMemory&) = delete;

@@ -6,7 +6,7 @@
 
 namespace moecl {
 
-/// Empty where the loader knows none.
+/// All platforms of the ICD loader; empty if there is none.
 std::vector<_cl_platform_id*> platforms();
 /// Root devices of every type, in the driver's order.
 std::vector<_cl_device_id*> devices_of(_cl_platform_id* platform);

@@ -115,7 +115,7 @@ std::vector<DeadProgram> dead_programs(const std::string& cache_dir, const Devic
       for (const auto& [target, why] : program.dead) found.push_back({entry.program, target, why});
     }
   } catch (const std::exception&) {
-    found.clear();  // as the cache itself: advice
+    found.clear();  // like the cache itself, only advice
   }
   return found;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// The disk cache as a context uses it: every failure is a log line and a miss, never an error of the caller's.
+// The disk cache as a context uses it: a failure is a log line and a miss, never an error for the caller.
 #include <moecl/context.hpp>
 
 #include <map>
@@ -19,7 +19,7 @@ struct ProgramKey {
   const Device* device;
 };
 
-/// A program as the cache keeps it: its binary, and what became of its kernels.
+/// A program as the cache keeps it: its binary, and the outcome for its kernels.
 struct StoredProgram {
   std::vector<unsigned char> binary;        ///< empty where none was made
   std::vector<std::string> trials;          ///< texts of Trial: kernels whose code the binary has
@@ -33,11 +33,12 @@ class ProgramCache {
   bool has_folder() const noexcept { return folder_.has_value(); }
   std::optional<StoredProgram> load(const ProgramKey& key) const;
   void store(const ProgramKey& key, const StoredProgram& program) const;
-  /// Waits while another holds the program's, no longer than `patience`; not held where there is no folder.
+  /// Waits no longer than `patience` while another process holds the program's lock. Not held where there is no folder.
   CacheFolder::Lock lock(const ProgramKey& key, std::chrono::milliseconds patience) const;
 
  private:
-  /// A folder that cannot be used fails every program alike: the same words are logged once in a row.
+  /// Logs a message unless it equals the last one: a folder that cannot be used fails in the same way for every
+  /// program.
   void warn(const std::string& what) const;
 
   const Context& context_;
@@ -49,9 +50,9 @@ class ProgramCache {
 
 /// A kernel whose compiler died on a device, with any options.
 struct DeadProgram {
-  std::string program, target, why;  ///< `target` of its Trial; empty: no kernel of it was reached
+  std::string program, target, why;  ///< `target` is that of its Trial; empty: no kernel was reached
 };
-/// What the folder remembers of a device by its name. Empty where it cannot be read.
+/// The dead programs that the folder has for a device of this name. Empty if the folder cannot be read.
 std::vector<DeadProgram> dead_programs(const std::string& cache_dir, const Device& device);
 
 }  // namespace moecl

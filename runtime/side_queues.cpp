@@ -1,4 +1,4 @@
-// StreamView::side and the end of a Stream stand here, since both need SideQueues, which is made of streams.
+// Also defines StreamView::side and Stream's destructor: both need SideQueues, which consists of streams.
 #include "runtime/side_queues.hpp"
 
 #include <moecl/context.hpp>
@@ -18,7 +18,7 @@ Stream::~Stream() {
   clReleaseCommandQueue(view_.queue);
 }
 
-// A side queue is released after the lock: its own end calls `forget` again.
+// `of` and `forget` release a side queue after the lock: the queue's own destructor calls `forget` again.
 
 StreamView SideQueues::of(StreamView stream) {
   Stream made;

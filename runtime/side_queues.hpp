@@ -1,5 +1,5 @@
 #pragma once
-// The queues beside those of streams (StreamView::side).
+// The side queues of streams (StreamView::side).
 #include <moecl/stream.hpp>
 
 #include <map>
@@ -10,14 +10,14 @@ namespace moecl {
 /// Threads: safe.
 class SideQueues {
  public:
-  /// That of the stream, made when there is none that is traced like it. Errors: as Stream
+  /// The side queue of the stream. Makes one if there is none with the stream's tracing. Errors: as Stream
   StreamView of(StreamView stream);
-  /// A stream of this queue goes.
+  /// Call this when a stream of this queue is destroyed.
   void forget(_cl_command_queue* queue) noexcept;
 
  private:
   std::mutex mutex_;
-  std::map<_cl_command_queue*, Stream> sides_;  ///< by the stream's queue
+  std::map<_cl_command_queue*, Stream> sides_;  ///< keyed by the stream's queue
 };
 
 }  // namespace moecl

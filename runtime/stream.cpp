@@ -26,11 +26,11 @@ void StreamView::finish() const {
   expect_driver_process();
   ++context->counters().host_syncs;
   expect_end(*context, queue);
-  // clFinish succeeds on PoCL and rusticl although a command failed; on PoCL those that wait behind it fail too.
+  // On PoCL and rusticl clFinish succeeds although a command failed. On PoCL a marker behind it fails too.
   cl_event marker = nullptr;
   const cl_int recorded = clEnqueueMarkerWithWaitList(queue, 0, nullptr, &marker);
   Event last(marker);
-  // Whatever failed: the caller may free host memory that commands still use.
+  // Waits whatever failed: afterwards the caller may free host memory that commands still use.
   const cl_int finished = clFinish(queue);
   if (finished != CL_SUCCESS && marker != nullptr) clWaitForEvents(1, &marker);
   check_cl(recorded, "clEnqueueMarkerWithWaitList");

@@ -34,7 +34,7 @@ std::string SubDevices::reject(const Device& device, std::uint32_t parts) {
   return {};
 }
 
-// From the delegation on, the destructor releases what is there when the rest throws.
+// After the delegated constructor the destructor runs if the rest throws: it releases the sub-devices made so far.
 SubDevices::SubDevices(const Device& device, std::uint32_t parts) : SubDevices() {
   if (const std::string why = reject(device, parts); !why.empty()) fail(ErrorCode::unsupported, "{}", why);
   std::vector<cl_device_partition_property> counts = {CL_DEVICE_PARTITION_BY_COUNTS};

@@ -76,8 +76,8 @@ std::size_t Trace::State::queue_index(StreamView stream, const std::string& reas
   return index;
 }
 
-/// Waits for the commands recorded so far, and reads their times. Returns holding the lock, but waits without it: what
-/// a command waits for may have to record first.
+/// Waits for the commands recorded so far, and reads their times. Returns with the lock held, but waits without it: a
+/// command may wait for another thread that has to record first.
 std::unique_lock<std::mutex> Trace::State::resolve() {
   expect_driver_process();
   std::unique_lock lock(mutex);
@@ -92,7 +92,7 @@ std::unique_lock<std::mutex> Trace::State::resolve() {
     clWaitForEvents(1, &handle);
   }
   lock.lock();
-  // Meanwhile another reader may have read some, `clear` forgotten some, and others been recorded.
+  // Meanwhile another reader may have read some, `clear` may have removed some, and new ones may have been recorded.
   const auto to_read = [&](const TracedCommand& command) { return awaited.count(command.event) != 0; };
   for (TracedCommand& command : commands) {
     if (!to_read(command)) continue;

@@ -17,7 +17,7 @@ UserEvent::UserEvent(Context& context) : context_(context) {
 
 bool UserEvent::complete() noexcept {
   if (completed_.exchange(true)) return true;
-  for (int attempt = 0; attempt < 2; ++attempt)  // a driver that was short of something may have it now
+  for (int attempt = 0; attempt < 2; ++attempt)  // a driver that lacked a resource may have it now
     if (clSetUserEventStatus(event_.handle(), CL_COMPLETE) == CL_SUCCESS) {
       --context_.counters().user_events_unset;
       return true;

@@ -10,16 +10,16 @@ class Context;
 
 class UserEvent {
  public:
-  /// Counted in the context's counters, which outlives it.
+  /// The event is counted in the context's counters. The context outlives the event.
   explicit UserEvent(Context& context);
-  /// Completes it: NVIDIA's driver hangs when a context goes with an event unset.
+  /// Completes the event: NVIDIA's driver hangs when a context is destroyed with an unset event.
   ~UserEvent() { complete(); }
   UserEvent(const UserEvent&) = delete;
   UserEvent& operator=(const UserEvent&) = delete;
 
   _cl_event* handle() const noexcept { return event_.handle(); }
   /// Lets the commands that wait for it go on. Later calls do nothing. Threads: safe
-  /// @return  Whether they do; false where the driver refuses, also when asked again: they never run
+  /// @return  Whether they go on. False if the driver refuses, also on a second try: then they never run
   bool complete() noexcept;
 
  private:

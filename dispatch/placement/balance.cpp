@@ -92,7 +92,7 @@ void expect_problem(BalancePolicy policy, const BalanceProblem& of) {
             of.width, of.sample_size, of.z_score);
 }
 
-/// Load of each logical expert: as it was given, or summed over its places and stages. Shape: [L, E]
+/// Load of each logical expert: as given, or summed over its places and stages. Shape: [L, E]
 std::vector<double> logical_loads(BalancePolicy policy, const BalanceProblem& of) {
   if (!goes_by_places(policy)) {
     std::vector<double> loads = of.loads;
@@ -110,7 +110,7 @@ std::vector<double> logical_loads(BalancePolicy policy, const BalanceProblem& of
   return loads;
 }
 
-/// Sum over layers of the load of the fullest rank, where an expert's places share it equally.
+/// Load of the fullest rank, summed over layers. The places of an expert share its load equally.
 double load_of(const BalanceProblem& of, const std::vector<std::int32_t>& logical_of,
                const std::vector<double>& loads) {
   const auto experts = static_cast<std::size_t>(of.experts), places = static_cast<std::size_t>(of.places);
@@ -148,7 +148,7 @@ std::int64_t moves_between(const BalanceProblem& of, const std::vector<std::int3
   return moves;
 }
 
-/// Each expert's places in the order of its copies, which is that of places without `copy_of`.
+/// Lists each expert's places in the order of its copies; without `copy_of` in the order of places.
 void list_places(Balanced& result, const BalanceProblem& of, const std::vector<std::int32_t>& copy_of) {
   const auto experts = static_cast<std::size_t>(of.experts), places = static_cast<std::size_t>(of.places);
   result.replicas.assign(static_cast<std::size_t>(of.layers) * experts, 0);

@@ -1,4 +1,4 @@
-// The policies of vllm-ascend that go by the loads of one stage.
+// The policies of vllm-ascend that use the loads of a single stage.
 #include "dispatch/placement/balance.hpp"
 
 namespace moecl::balancers {
@@ -6,11 +6,11 @@ namespace {
 
 using Rows = std::vector<std::vector<std::int32_t>>;
 
-/// One layer's table in force: the experts of each rank, and the load that each expert had over its places.
+/// The current table of one layer: the experts of each rank, and each expert's load summed over its places.
 struct Layer {
   Rows experts;
   std::vector<double> load;
-  double fullest = 0;  ///< rank, by the loads that were counted
+  double fullest = 0;  ///< load of the fullest rank, as counted
   double total = 0;
 
   Layer(const BalanceProblem& problem, std::size_t layer)
@@ -31,7 +31,7 @@ struct Layer {
   }
 };
 
-/// The tables' next layer: experts that stay on a rank keep their place.
+/// Appends the next layer to the tables; experts that stay on a rank keep their place.
 void append(Tables& tables, const Rows& old, const Rows& fresh) {
   for (std::size_t rank = 0; rank < old.size(); ++rank) {
     std::vector<std::int32_t> row = fresh[rank];
@@ -40,7 +40,7 @@ void append(Tables& tables, const Rows& old, const Rows& fresh) {
   }
 }
 
-/// Places an expert on the lightest rank that has room and does not hold it; on the lightest with room if all do.
+/// Places an expert on the lightest rank that has room and does not hold it. If all with room hold it: on the lightest.
 void place(Rows& rows, std::vector<double>& loads, std::size_t of_rank, std::int32_t expert, double load) {
   std::size_t best = rows.size(), doubled = rows.size();
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
@@ -53,7 +53,7 @@ void place(Rows& rows, std::vector<double>& loads, std::size_t of_rank, std::int
   loads[rank] += load;
 }
 
-/// Experts by falling load, of equal ones the later in `order` first.
+/// Sorts experts by falling load; of equal loads, the later in `order` comes first.
 void sort_reversed(std::vector<std::int32_t>& order, const std::vector<double>& load) {
   std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
     return load[static_cast<std::size_t>(a)] < load[static_cast<std::size_t>(b)];
@@ -90,7 +90,7 @@ Rows place_by_default(const BalanceProblem& problem, Layer& layer, double& fulle
 
 // --- swift -----------------------------------------------------------------------------------------------------------
 
-/// A block of ranks whose copies move among them alone.
+/// Balances a block of ranks; experts move only among these ranks.
 class Swift {
  public:
   Swift(Rows experts, const std::vector<double>& load, double mean)
@@ -104,7 +104,7 @@ class Swift {
         received_(ranks_),
         moved_(ranks_, std::vector<bool>(ranks_)) {}
 
-  /// The new rows, and the fullest rank's load.
+  /// Returns the new rows, and in `fullest` the fullest rank's load.
   Rows balance(double& fullest) {
     find_homes();
     place_copies(add_copies());
@@ -121,7 +121,8 @@ class Swift {
 
   float& share(std::int32_t expert) { return shares_[static_cast<std::size_t>(expert)]; }
 
-  /// The first place of an expert, over first places, then second ones, is its home; the others are free.
+  /// An expert's home is its first place, where the first places of all ranks come before the second ones, and so on.
+  /// All its other places become free.
   void find_homes() {
     for (std::size_t slot = 0; slot < rows_.front().size(); ++slot)
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
@@ -135,7 +136,7 @@ class Swift {
       for (const std::size_t slot : free_[rank]) rows_[rank][slot] = -1;
   }
 
-  /// How many copies each expert gets.
+  /// The number of copies that each expert gets besides its home.
   std::vector<std::int32_t> add_copies() {
     std::vector<double> load = load_;
     std::vector<std::int32_t> added(load.size());
@@ -178,7 +179,7 @@ class Swift {
       }
   }
 
-  /// In the rank's last free place.
+  /// Puts an expert into the rank's last free place.
   void put(std::size_t rank, std::int32_t expert) {
     rows_[rank][free_[rank].back()] = expert;
     free_[rank].pop_back();
@@ -186,7 +187,7 @@ class Swift {
     ++copies_[static_cast<std::size_t>(expert)];
   }
 
-  /// Places that are left get the experts with most load a copy, which is counted anew.
+  /// Fills the remaining places with the experts of most load a copy, counted by the copies that were really placed.
   void fill() {
     std::vector<double> load(load_.size());
     for (std::size_t e = 0; e < load.size(); ++e) load[e] = copies_[e] > 0 ? load_[e] / copies_[e] : -1;
@@ -209,7 +210,7 @@ class Swift {
     }
   }
 
-  /// The pair of experts whose exchange gains most between two ranks.
+  /// The exchange of two experts between two ranks after which the larger of both loads is smallest.
   struct Pair {
     std::size_t from = 0, to = 0;
     float most = 0;
@@ -254,10 +255,10 @@ class Swift {
   double mean_;
   std::size_t ranks_;
   std::vector<std::int32_t> home_, copies_;
-  std::vector<std::vector<std::size_t>> free_;  ///< places of each rank for copies
+  std::vector<std::vector<std::size_t>> free_;  ///< free places of each rank, for copies
   std::vector<float> shares_, sums_;
   Rows received_;
-  std::vector<std::vector<bool>> moved_;  ///< from, to
+  std::vector<std::vector<bool>> moved_;  ///< [from][to]: an expert has moved
 };
 
 double fullest_of(const Rows& rows, const std::vector<double>& load) {
@@ -295,7 +296,7 @@ Tables ascend_swift(const BalanceProblem& problem) {
       problem.node_redundant && problem.ranks_per_node > 0 ? problem.ranks_per_node : problem.ranks);
   for (std::size_t l = 0; l < static_cast<std::size_t>(problem.layers); ++l) {
     const Layer layer(problem, l);
-    if (l == 0) mean = layer.total / problem.ranks;  // the reference's new tables are held against the first layer's
+    if (l == 0) mean = layer.total / problem.ranks;  // as the reference: compares with the mean of layer 0
     const double before = fullest_of(layer.experts, layer.load), ratio = before * problem.ranks / layer.total;
     tables.before.push_back(before);
     tables.after.push_back(before);

@@ -4,7 +4,7 @@
 namespace moecl::balancers {
 namespace {
 
-/// Items of which the first in order is at hand, and may change.
+/// A heap whose first item may be read and changed.
 template <class Item>
 class Heap {
  public:
@@ -33,12 +33,12 @@ class Heap {
   std::vector<Item> items_;
 };
 
-/// Where items of one size went: into a bin, at a place of it.
+/// The result of packing: the bin of each item, and its place in the bin.
 struct Packed {
   std::vector<std::int32_t> bin, place;
 };
 
-/// Items by falling weight, each into the lightest bin that has room, of equal ones the first.
+/// Packs items by falling weight, each into the lightest bin with room; ties go to the lower number.
 template <class Number>
 Packed pack(const std::vector<Number>& weights, std::int32_t bins) {
   const std::size_t items = weights.size();
@@ -82,11 +82,11 @@ Packed pack(const std::vector<Number>& weights, std::int32_t bins) {
   return packed;
 }
 
-/// Copies of a node's experts: each once, then one at a time of the expert that has most load a copy, of equal ones the
-/// first.
+/// Copies of a node's experts: one each, then one at a time for the expert with most load a copy; ties go to the lower
+/// number.
 struct Copies {
-  std::vector<std::int32_t> expert, number;  ///< of each copy: whose, and which of it
-  std::vector<std::int32_t> count;           ///< of each expert
+  std::vector<std::int32_t> expert, number;  ///< of each copy: its expert, and its number among the expert's copies
+  std::vector<std::int32_t> count;           ///< copies of each expert
 };
 template <class Number>
 Copies replicate(const std::vector<float>& loads, std::size_t places) {
@@ -128,7 +128,7 @@ void balance_layer(const BalanceProblem& problem, const double* loads, std::int3
   for (std::int32_t e = 0; e < problem.experts; ++e)
     group_loads[static_cast<std::size_t>(e / of_group)] += static_cast<float>(loads[e]);
   const Packed of_nodes = pack(std::vector<Number>(group_loads.begin(), group_loads.end()), nodes);
-  // Experts in the order of the nodes, there of the groups' places.
+  // Experts ordered by node, then by the place of their group on the node.
   std::vector<std::int32_t> logical(static_cast<std::size_t>(problem.experts));
   for (std::int32_t e = 0; e < problem.experts; ++e) {
     const auto group = static_cast<std::size_t>(e / of_group);

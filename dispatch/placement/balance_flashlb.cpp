@@ -10,7 +10,7 @@
 namespace moecl {
 
 struct BalanceHistory::State {
-  std::vector<std::deque<std::vector<double>>> loads;  ///< of each layer: stages' loads of experts, the oldest first
+  std::vector<std::deque<std::vector<double>>> loads;  ///< of each layer: loads of experts in each stage, oldest first
   std::vector<std::optional<float>> applied;           ///< of each layer: mean/max of its last table
 };
 
@@ -25,7 +25,7 @@ namespace {
 using Row = std::vector<std::int32_t>;
 using Stages = std::vector<std::vector<double>>;
 
-/// Mean, over stages, of the fullest rank's load over the mean one.
+/// Mean over stages of the fullest rank's load divided by the mean load of a rank.
 double imbalance(const std::vector<Row>& rows, const Row& copies, const Stages& stages) {
   constexpr double small = 0.01;
   double sum = 0;
@@ -49,7 +49,7 @@ Row copies_in(const std::vector<Row>& rows, std::size_t experts) {
   return copies;
 }
 
-/// What is known of loads over stages.
+/// Statistics of the experts' loads over stages.
 struct Statistics {
   std::vector<double> mean, risk;
   std::vector<std::vector<double>> covariance;
@@ -97,7 +97,7 @@ class Search {
   }
 
  private:
-  /// Copies for those experts, of the one with most risk a copy at a time.
+  /// Distributes `places` places over these experts: one each, then one at a time to the expert with most risk a copy.
   void replicate(Row& copies, const Row& experts, std::int32_t places) const {
     for (const std::int32_t e : experts) copies[static_cast<std::size_t>(e)] = 1;
     for (auto count = static_cast<std::int32_t>(experts.size()); count < places; ++count) {
@@ -111,7 +111,7 @@ class Search {
     }
   }
 
-  /// How many places the block gets.
+  /// The number of places for the block that gives the least imbalance, near the greedy number.
   std::int32_t search(const Row& copies, const Row& block, const Row& rest, std::int32_t places) const {
     Row both = block, greedy = copies;
     both.insert(both.end(), rest.begin(), rest.end());
@@ -133,14 +133,14 @@ class Search {
     return best;
   }
 
-  /// What is on a rank.
+  /// The experts of a rank, with mean and variance of its load.
   struct Rank {
     Row experts;
     double mean = 0, variance = 0;
   };
 
-  /// Experts by falling mean a copy, each copy to the rank that then has least risk, of those that have room and do not
-  /// hold it.
+  /// Places experts by falling mean load of a copy. Each copy goes to the rank that then has the least risk, among the
+  /// ranks with room that do not hold the expert.
   std::vector<Row> place(const Row& copies) const {
     std::vector<Rank> ranks(static_cast<std::size_t>(problem_.ranks));
     const std::size_t of_rank = static_cast<std::size_t>(problem_.places) / ranks.size();
@@ -169,7 +169,7 @@ class Search {
     return rows;
   }
 
-  /// Of the rank's load with another expert's copy.
+  /// Variance of the rank's load with one more copy, of `expert`.
   double variance_with(const Rank& rank, std::int32_t expert, const Row& copies) const {
     const auto e = static_cast<std::size_t>(expert);
     double sum = of_.covariance[e][e] / copies[e];
@@ -183,7 +183,7 @@ class Search {
   Statistics of_;
 };
 
-/// Which row each rank gets so that most experts stay: the Hungarian method, on costs of minus what stays.
+/// Assigns a row to each rank so that most experts stay: the Hungarian method. A cost is minus the experts that stay.
 Row assign(const std::vector<std::vector<int>>& cost) {
   const std::size_t n = cost.size();
   std::vector<int> u(n + 1), v(n + 1);
@@ -234,7 +234,7 @@ std::vector<Row> deal(const std::vector<Row>& old, const std::vector<Row>& fresh
   return rows;
 }
 
-/// Sums of neighbouring stages, the newest ones where there are too many.
+/// Sums stages into blocks of neighbours; keeps the newest stages if there are too many.
 Stages in_blocks(const Stages& stages, std::int32_t sample_size) {
   const auto most = static_cast<std::size_t>(sample_size);
   const std::size_t of_block = std::max<std::size_t>(1, stages.size() / most);

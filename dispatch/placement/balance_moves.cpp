@@ -1,5 +1,5 @@
-// moecl's own policy: a search for the table whose fullest rank has least load, with a price for each expert that
-// moves.
+// moecl's own policy: a local search for the table with the least load of the fullest rank plus a price for each moved
+// expert.
 #include <random>
 
 #include "dispatch/placement/balance.hpp"
@@ -7,7 +7,7 @@
 namespace moecl::balancers {
 namespace {
 
-/// A layer's table that is changed step by step. Loads are in units of the mean of a rank.
+/// The table of one layer, changed step by step. Loads are in units of the mean load of a rank.
 class Table {
  public:
   Table(std::vector<double> loads, std::vector<std::int32_t> experts, std::int32_t ranks)
@@ -23,8 +23,8 @@ class Table {
   const std::vector<std::int32_t>& experts() const { return expert_; }
   double fullest() const { return *std::max_element(rank_.begin(), rank_.end()); }
 
-  /// The best step for the fullest rank: an exchange of two places, or a copy of an expert instead of one of another.
-  /// @return  False: no step makes ranks more alike
+  /// Takes the best step for the fullest rank: an exchange of two places, or another expert's copy at a place.
+  /// @return  False: no step evens out the ranks
   bool improve() {
     const auto full = static_cast<std::size_t>(std::max_element(rank_.begin(), rank_.end()) - rank_.begin());
     Step best;
@@ -44,7 +44,7 @@ class Table {
     return true;
   }
 
-  /// A step at random, good or bad.
+  /// Takes a random step, good or bad.
   void disturb(std::mt19937& engine) {
     const std::size_t first = engine() % expert_.size(), second = engine() % expert_.size();
     const auto expert = static_cast<std::int32_t>(engine() % loads_.size());
@@ -57,8 +57,8 @@ class Table {
  private:
   static constexpr double least_gain = 1e-9;
   struct Step {
-    std::size_t first = 0, second = 0;  ///< places to exchange; or the one that gets
-    std::int32_t copy = -1;             ///< a copy of that expert
+    std::size_t first = 0, second = 0;  ///< places to exchange; or `first` gets the copy
+    std::int32_t copy = -1;             ///< the expert to copy; -1: an exchange
     double gain = 0;
   };
 
@@ -78,7 +78,7 @@ class Table {
            !rank_holds(i / of_rank_, expert_[j]);
   }
 
-  /// What a rank's load costs: far more, the fuller it is.
+  /// Cost of a rank's load: load^16, so that the fullest ranks dominate.
   static double cost(double load) {
     double power = load;
     for (int i = 0; i < 4; ++i) power *= power;
@@ -105,7 +105,7 @@ class Table {
     double gain = cost(rank_[here]) - cost(rank_[here] + load(e) / (copies + 1) - load(old) / olds);
     for (const std::size_t at : places_of(e)) {
       const std::size_t rank = at / of_rank_;
-      const double both = rank_holds(rank, old) ? more : 0;  // this rank has the other expert as well
+      const double both = rank_holds(rank, old) ? more : 0;  // this rank also has the expert that loses a copy
       gain += cost(rank_[rank]) - cost(rank_[rank] - less + both);
     }
     for (const std::size_t at : places_of(old)) {
@@ -139,7 +139,7 @@ class Table {
   std::vector<double> loads_;
   std::vector<std::int32_t> expert_;
   std::size_t of_rank_;
-  std::vector<std::vector<std::size_t>> places_;  ///< of each expert
+  std::vector<std::vector<std::size_t>> places_;  ///< places of each expert
   std::vector<double> rank_;
 };
 
@@ -207,7 +207,7 @@ Tables moecl(const BalanceProblem& problem) {
     Table greedy(loads, row(start.logical_of), problem.ranks), kept(loads, old, problem.ranks);
     climb(kept, best);
     climb(greedy, best);
-    // No table is better than the mean, nor than the largest expert's smallest share.
+    // Lower bound of the fullest rank's load: the mean, and the smallest possible share of the largest expert.
     const std::int32_t most_copies = std::min(problem.ranks, problem.places - problem.experts + 1);
     const double bound = std::max(1.0, *std::max_element(loads.begin(), loads.end()) / most_copies);
     std::mt19937 engine(1);

@@ -10,7 +10,7 @@
 namespace moecl {
 namespace {
 
-/// Fills in where each expert stands. Places are visited in order, so the list of an expert ascends.
+/// Fills in the places of each expert. Visits places in order, so an expert's list ascends.
 void invert(PlacementPlan& plan, std::int32_t experts) {
   plan.replicas.assign(static_cast<std::size_t>(experts), 0);
   for (const std::int32_t expert : plan.logical_of)
@@ -28,7 +28,7 @@ void invert(PlacementPlan& plan, std::int32_t experts) {
 
 constexpr const char* not_divided = "the experts are not divided among ranks";
 
-/// Why round robin is not done; empty when it is.
+/// Why round robin is not possible; empty if it is.
 std::string refuse_round_robin(const PlaceExperts& problem) {
   if (problem.ranks == 1) return not_divided;
   if (problem.redundant > 0) return "redundant experts follow the others in linear order";
@@ -128,7 +128,7 @@ std::vector<std::int32_t> shares_by_rates(std::int32_t experts, const std::vecto
   }
   require(all > 0, "shares: no rank has a rate");
   std::vector<std::int32_t> shares;
-  std::vector<std::pair<double, std::size_t>> left;  // what rounding down took, the most first
+  std::vector<std::pair<double, std::size_t>> left;  // minus what rounding down took: the largest loss sorts first
   std::int32_t given = 0;
   for (std::size_t r = 0; r < rates.size(); ++r) {
     const double exact = experts * (rates[r] / all);

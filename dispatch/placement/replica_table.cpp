@@ -16,8 +16,8 @@ std::vector<std::vector<std::int32_t>> places_by_expert(const PlacementPlan& pla
   return lists;
 }
 
-/// Each expert with several places gives sixteen parts of its load away, one after the other to the place whose rank
-/// has least; heavy experts come first.
+/// Each expert with several places splits its load into sixteen parts. One part after the other goes to the place on
+/// the least loaded rank. Experts with more load come first.
 void share_by_need(std::vector<std::vector<std::int32_t>>& lists, const std::vector<double>& loads, std::int32_t ranks,
                    std::int32_t places) {
   constexpr int parts = 16;

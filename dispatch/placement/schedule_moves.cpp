@@ -8,14 +8,14 @@
 namespace moecl {
 namespace {
 
-/// The ranks that have each expert, in the order of its places.
+/// The ranks that hold each expert, in the order of its places.
 std::map<std::int32_t, std::vector<std::int32_t>> ranks_of(const std::vector<std::int32_t>& table, std::int32_t each) {
   std::map<std::int32_t, std::vector<std::int32_t>> found;
   for (std::size_t place = 0; place < table.size(); ++place) {
     if (table[place] < 0) continue;
     std::vector<std::int32_t>& ranks = found[table[place]];
     const std::int32_t rank = static_cast<std::int32_t>(place) / each;
-    if (ranks.empty() || ranks.back() != rank) ranks.push_back(rank);  // places of a rank follow each other
+    if (ranks.empty() || ranks.back() != rank) ranks.push_back(rank);  // places of a rank are consecutive
   }
   return found;
 }

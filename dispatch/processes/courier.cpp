@@ -15,20 +15,20 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A range that a peer asks for, in words of 64 bits.
+/// A range that a peer requests, in words of 64 bits.
 struct Request {
   std::uint64_t piece, offset, bytes;
 };
 constexpr std::uint64_t most_requests = 1 << 16;
 
-/// Ranges one after the other, as a stream of bytes.
+/// A list of ranges, consumed as one stream of bytes.
 class Ranges {
  public:
   void add(BufferView view) {
     if (view.size_bytes != 0) views_.push_back(view);
   }
   bool empty() const { return next_ == views_.size(); }
-  /// So many bytes at most, from where it stands on; moves on.
+  /// Returns the next part, of at most `most` bytes, and moves on.
   BufferView next(std::uint64_t most) {
     const BufferView& view = views_[next_];
     const BufferView part = view.slice(done_, std::min(most, view.size_bytes - done_));
@@ -43,17 +43,18 @@ class Ranges {
   std::uint64_t done_ = 0;
 };
 
-/// In front of requests, in words of 64 bits.
+/// Header of a list of requests, in words of 64 bits.
 struct Head {
   std::uint64_t requests;
-  std::uint64_t reads;  ///< 1: it wants to know where the rows stand, and asks again once it has read them there
+  std::uint64_t reads;  ///< 1: asks for host addresses of the rows, reads them there, and then sends another list
 };
-/// The kernel, which looks up each page, copies once; the link does twice, in parts that stay in a cache.
+/// Bounds for direct reads of a peer's memory. A direct read copies once, but the kernel looks up each page. The link
+/// copies twice, in parts that stay in a cache.
 constexpr std::uint64_t least_read_bytes = 1 << 20, least_read_range = 64 << 10;
 
-/// What goes on between this rank and a peer in one job, both ways: first the requests, then the rows. Whoever wants
-/// many asks where they stand, reads them out of the peer's memory, and then asks for none: or for all, where it could
-/// not.
+/// The protocol between this rank and one peer in one job, for both directions: first the requests, then the rows. A
+/// rank that wants many bytes requests their host addresses and reads them out of the peer's memory. Afterwards it
+/// sends an empty list of requests, or the full list if it could not read.
 class Conversation {
  public:
   Conversation(const RowsJob& job, std::int32_t peer, Link& link, const RowsAccess& shown, const RowsAccess& wanted)
@@ -73,7 +74,7 @@ class Conversation {
   bool gave() const { return said_ == saying_.size() && understood() && given_.empty(); }
   bool got() const { return understood() && wanted_.empty(); }
 
-  /// Host bytes of what this rank says; the number that fit.
+  /// Writes the next bytes of this rank's requests and answers to `room`. @return  How many were written
   std::size_t speak(std::span<std::byte> room) {
     if (reads_ == Reads::has_tried && (was_read_ || given_.empty())) {
       reads_ = Reads::asked_again;
@@ -84,7 +85,8 @@ class Conversation {
     said_ += bytes;
     return bytes;
   }
-  /// The number of bytes that were no rows. Errors: invalid_data  requests for what is not shown
+  /// Consumes requests and answers of the peer. @return  How many bytes these were; the rest are rows. Errors:
+  /// invalid_data  requests for ranges that are not shown
   std::size_t listen(std::span<const std::byte> came) {
     std::size_t used = 0;
     for (std::size_t expected = 0; used < came.size() && (expected = said_next()) != 0;) {
@@ -102,8 +104,8 @@ class Conversation {
     }
     return used;
   }
-  /// Reads the rows, once the peer has been told all that it waits for, so that both read at once. @return  Whether
-  /// anything was tried
+  /// Reads the rows out of the peer's memory. Does nothing until all answers to the peer are sent, so that both read at
+  /// once. @return  Whether a read was tried
   bool read() {
     if (reads_ != Reads::knows || said_ != saying_.size()) return false;
     bool all = true;
@@ -125,9 +127,9 @@ class Conversation {
  private:
   enum class Reads : std::uint8_t { nothing, asks, knows, has_tried, asked_again };
 
-  /// For the last time.
+  /// Whether this rank has sent its last list of requests.
   bool has_asked() const { return reads_ == Reads::nothing || reads_ == Reads::asked_again; }
-  /// Both have said all that is no rows.
+  /// Whether both sides have exchanged their last requests.
   bool understood() const { return heard_any_ && !is_read_ && has_asked(); }
 
   template <class T>
@@ -145,7 +147,8 @@ class Conversation {
     for (const Request& request : requests) say(request);
   }
 
-  /// How long the words are that come next, as far as it is known; 0: rows do. Errors: invalid_data  far too many
+  /// Length of the next message that is not rows, as far as it is known; 0: rows come next. Errors: invalid_data  far
+  /// too many requests
   std::size_t said_next() const {
     if (heard_any_ && reads_ == Reads::asks) return asked_ * sizeof(std::uint64_t);
     if (heard_any_ && (!is_read_ || (reads_ == Reads::nothing && !wanted_.empty()))) return 0;
@@ -162,7 +165,7 @@ class Conversation {
     return words;
   }
 
-  /// Requests.
+  /// Handles a complete list of the peer's requests.
   void understand() {
     const Head head = word<Head>(heard_, 0);
     if (heard_any_ && head.reads != 0) fail(ErrorCode::invalid_data, "rank {} reads rows twice", peer_);
@@ -187,14 +190,14 @@ class Conversation {
   Link& link_;
   const RowsAccess &shown_, &to_;
   Reads reads_ = Reads::nothing;
-  bool heard_any_ = false;                   ///< of the peer
-  bool was_read_ = false, is_read_ = false;  ///< it reads, by its first requests, and by its last
+  bool heard_any_ = false;                   ///< a list of requests has come
+  bool was_read_ = false, is_read_ = false;  ///< the peer reads directly, by its first list and by its last
   std::vector<std::byte> saying_, heard_, places_;
   std::size_t said_ = 0, asked_ = 0;
   Ranges given_, wanted_;
 };
 
-/// For the trace.
+/// The text of the block in the trace.
 std::string words_of(const RowsJob& job, const Link& link, std::uint64_t bytes) {
   std::string ways;
   for (const std::int32_t peer : job.peers)
@@ -205,7 +208,7 @@ std::string words_of(const RowsJob& job, const Link& link, std::uint64_t bytes) 
 
 }  // namespace
 
-/// Parts of one look at a peer that are on their way between a device and the link.
+/// Bytes of one poll of a peer that are in transit between a device and the link.
 struct Courier::Moving {
   std::int32_t peer;
   std::size_t out = 0, in = 0;
@@ -249,7 +252,7 @@ void Courier::work() {
     } catch (const std::exception& error) {
       try {
         fate_.end(fmt::format("{}: rank {}: {}", job.what, link_.rank(), error.what()));
-      } catch (const std::bad_alloc&) {  // the words alone
+      } catch (const std::bad_alloc&) {  // then the text alone
         fate_.end(error.what());
       }
     }
@@ -272,7 +275,7 @@ void Courier::carry(RowsJob& job) {
   for (const std::int32_t peer : job.peers) peers.emplace_back(job, peer, link_, shown, wanted);
   for (Conversation& with : peers)
     if (const std::span<std::byte> room = link_.room(Link::rows, with.peer()); !room.empty())
-      link_.send(Link::rows, with.peer(), with.speak(room));  // peers read it while this device comes to its rows
+      link_.send(Link::rows, with.peer(), with.speak(room));  // peers read it while this device finishes its rows
   shown.wait(fate_);
   wanted.wait(fate_);
   Clock::time_point end = Clock::now() + fate_.deadline;
@@ -326,7 +329,7 @@ void Courier::carry(RowsJob& job) {
     const bool late = Clock::now() >= end;
     std::vector<std::int32_t> missed = late ? link_.silent() : std::vector<std::int32_t>();
     const bool late_but_run = late && missed.empty();
-    // What a peer sent before it left has arrived by the time that its leaving is seen.
+    // Everything that a peer sent before it left has arrived by the time its leaving is seen.
     const auto is_gone = [this](std::int32_t peer) {
       return link_.has_left(peer) && link_.arrived(Link::rows, peer).empty();
     };

@@ -1,5 +1,5 @@
 #pragma once
-// A thread that brings rows to other processes and gets theirs.
+// A thread that exchanges rows with other processes.
 #include <moecl/buffer.hpp>
 #include <moecl/event.hpp>
 #include <moecl/stream.hpp>
@@ -18,9 +18,10 @@
 
 namespace moecl {
 
-/// One exchange of rows with other processes. Every rank of it has such a job, in the same order.
+/// One exchange of rows with other processes. Every rank that takes part has such a job; jobs have the same order on
+/// all ranks.
 struct RowsJob {
-  /// A range of a piece that a peer shows, and where it goes.
+  /// A range of a piece that a peer shows, and its destination.
   struct Fetch {
     std::int32_t peer;
     std::uint64_t piece, offset;
@@ -28,27 +29,28 @@ struct RowsJob {
   };
 
   std::string what;
-  std::vector<std::int32_t> peers;  ///< of the group, but this rank
-  std::vector<HeldView> shown;      ///< what peers may ask for
+  std::vector<std::int32_t> peers;  ///< ranks of the group, without this one
+  std::vector<HeldView> shown;      ///< pieces that peers may read
   std::vector<Fetch> fetches;
-  CountedCopies<Fetch> counted;        ///< optional: says the fetches
-  std::shared_ptr<const Event> ready;  ///< `shown` holds its bytes
-  std::shared_ptr<const Event> free;   ///< nobody needs what the fetches overwrite
+  CountedCopies<Fetch> counted;        ///< optional: computes the fetches
+  std::shared_ptr<const Event> ready;  ///< completes when `shown` holds its bytes
+  std::shared_ptr<const Event> free;   ///< completes when the fetches may overwrite their targets
   std::shared_ptr<UserEvent> done;     ///< completed when `shown` has been read and the fetches hold their bytes
-  Trace* trace = nullptr;              ///< optional: gets a block
+  Trace* trace = nullptr;              ///< optional: records the exchange
 };
 
-/// Asks each peer for what this rank fetches, and gives what it is asked for: device -> link -> device, in parts, so
-/// that both sides work at once. A job that fails ends the group, and completes its events so that no queue hangs.
+/// Requests from each peer the ranges that this rank fetches, and sends the ranges that peers request: device -> link
+/// -> device, in parts, so that both sides work at once. A job that fails ends the group, and completes its events so
+/// that no queue hangs.
 class Courier {
  public:
   Courier(StreamView stream, Link& link, GroupFate& fate);
-  /// Ends after the jobs that were given. Stops the host.
+  /// Finishes all jobs that were enqueued. Blocks the host.
   ~Courier();
   Courier(const Courier&) = delete;
   Courier& operator=(const Courier&) = delete;
 
-  /// Async. Jobs are done in order.
+  /// Async. Jobs run in order.
   void enqueue(RowsJob job);
 
  private:

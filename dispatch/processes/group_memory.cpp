@@ -27,10 +27,10 @@ struct GroupMemory::Header {
   std::array<char, 8> magic;
   std::array<char, 24> version;
   std::int32_t places;
-  std::uint64_t ring_bytes;  ///< of rows
+  std::uint64_t ring_bytes;  ///< of a ring of rows
   std::uint64_t total_bytes;
   std::atomic<std::uint32_t> generation;
-  std::atomic<std::uint32_t> end;  ///< generation * 4, + 1 while its cause is written, + 2 when it is there
+  std::atomic<std::uint32_t> end;  ///< generation * 4, + 1 while its cause is being written, + 2 once it is written
   std::atomic<std::uint64_t> members, lost;
   std::array<char, 1024> cause;
 };
@@ -40,12 +40,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::array<char, 8> magic = {'m', 'o', 'e', 'c', 'l', 'g', 'r', '3'};
-/// Notes are short; longer ones go in parts.
+/// Size of a ring of notes. Notes are short; a longer one goes in parts.
 constexpr std::uint64_t note_ring_bytes = 16384;
-/// A ring takes some chunks of rows at a time, and stays in the cache of a core. All rings of a group together stay
-/// below a limit that containers give to shared memory.
+/// Sizes of a ring of rows. A ring holds some chunks, and stays in the cache of a core. All rings of a group together
+/// stay below the limit that containers set for shared memory.
 constexpr std::uint64_t most_ring_bytes = 1 << 20, least_ring_bytes = 64 << 10, most_bytes = 56 << 20;
-/// The byte whose lock is for opening and removing; those before it are the places'.
+/// The byte that is locked while the file is opened or removed. The bytes before it belong to the places.
 constexpr std::int64_t opening = GroupMemory::most_places;
 
 constexpr std::uint64_t up_to_page(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
@@ -74,12 +74,12 @@ void unlock_byte(int file, std::int64_t byte) noexcept {
   struct flock lock = byte_lock(F_UNLCK, byte);
   fcntl(file, F_OFD_SETLK, &lock);
 }
-/// By another open file, of this process too.
+/// Whether another open file description has locked the byte, even one of this process.
 bool is_locked(int file, std::int64_t byte) noexcept {
   struct flock lock = byte_lock(F_WRLCK, byte);
   return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
-/// Whether that file has the name now, not one that was made later.
+/// Whether `path` still names this open file, and not one that was created later.
 bool has_name(int file, const std::string& path) noexcept {
   struct stat ours {};
   struct stat named {};
@@ -92,8 +92,8 @@ bool anybody(int file) noexcept {
   return false;
 }
 
-/// A folder in memory that is this user's alone. What another user has made under a name that could be ours is passed
-/// over, by all processes of this user alike.
+/// A folder in memory that belongs to this user alone. If another user has created a folder of that name, the next name
+/// is tried; all processes of this user try the same names in the same order.
 std::string own_folder() {
   for (int attempt = 0; attempt < 100; ++attempt) {
     std::string path = attempt == 0 ? fmt::format("/dev/shm/moecl-{}", geteuid())
@@ -111,8 +111,8 @@ bool is_own(int file) noexcept {
   struct stat found {};
   return fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == geteuid() && (found.st_mode & 077) == 0;
 }
-/// Removes what groups have left behind whose processes were all killed. Who makes a file holds its lock for opening,
-/// or finds that it has lost its name.
+/// Removes files of groups whose processes were all killed. This is safe for a file that is just being created: its
+/// creator holds the lock for opening, or notices that the file has lost its name.
 void sweep(const std::string& folder) noexcept {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
@@ -124,7 +124,7 @@ void sweep(const std::string& folder) noexcept {
   }
 }
 
-/// A name has to be one of a file.
+/// The path for a group's name, which must be usable as a file name.
 std::string path_of(const std::string& name) {
   require(!name.empty() && name.size() <= 200, "join: a name has 1 to 200 characters, this one {}", name.size());
   std::string file = "group-";
@@ -184,7 +184,8 @@ GroupMemory::GroupMemory(const std::string& name, const std::vector<std::int32_t
   unlock_byte(file_, opening);
 }
 
-/// With the lock for opening, of the file that has this name then.
+/// Opens or creates the file and holds its lock for opening. Retries until the locked file is the one that has the
+/// name.
 void GroupMemory::open_file(const std::string& path) {
   for (;;) {
     file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -216,7 +217,7 @@ void GroupMemory::map(const std::string& path) {
   }
   const auto total_of = [&](std::uint64_t of_ring) { return data_at + pairs * (note_ring_bytes + of_ring); };
   if (fresh) {
-    // Reserved now: what is missing later would be a signal in the middle of a copy.
+    // Reserve all pages now: a page that is missing later would be a signal in the middle of a copy.
     if (ftruncate(file_, 0) != 0) fail(ErrorCode::io_error, "join: {}: {}", path, std::strerror(errno));
     if (const int problem = posix_fallocate(file_, 0, static_cast<off_t>(total_of(ring_bytes))); problem != 0)
       fail(ErrorCode::out_of_memory, "join: {} bytes of shared memory for {} ranks in {}: {}", total_of(ring_bytes),
@@ -295,7 +296,8 @@ void GroupMemory::ring_bell(std::int32_t place, Link::Channel channel) const noe
 }
 
 void GroupMemory::rest(std::int32_t place, Link::Channel channel, std::uint32_t heard) const noexcept {
-  // A peer that runs answers in some microseconds, in which a wake-up would cost more. Others may run meanwhile.
+  // A running peer answers within some microseconds, and a wake-up would take longer. So this thread polls first; it
+  // yields, so that others may run meanwhile.
   constexpr std::chrono::microseconds looks_for{50};
   constexpr std::chrono::milliseconds at_most{5};
   SharedSlot& mine = slot(place);
@@ -307,7 +309,7 @@ void GroupMemory::rest(std::int32_t place, Link::Channel channel, std::uint32_t 
 }
 
 bool GroupMemory::has_ended(std::int32_t place) const noexcept {
-  // Who leaves says so before it unlocks.
+  // A process that leaves sets `process` to 0 before it unlocks its bytes.
   return (own_bits() & bit_of(place)) == 0 && !is_locked(file_, place) && slot(place).process != 0;
 }
 
@@ -389,7 +391,7 @@ std::string GroupMemory::end(std::uint32_t generation, std::string_view cause) n
 }
 
 std::string GroupMemory::ended(std::uint32_t generation) const {
-  // Who writes the cause may be killed while it does.
+  // The process that writes the cause may be killed while it writes.
   for (int looks = 0; header_->end == generation * 4 + 1 && looks < 100; ++looks)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const std::uint32_t state = header_->end;

@@ -1,6 +1,6 @@
 #pragma once
-// Memory that the processes of a group share on a node, found by a name: who is there, why the group ended, and rings
-// of bytes between each pair.
+// Memory that the processes of a group share on a node, found by a name. It holds who is present, why the group ended,
+// and a ring buffer for each pair, direction and channel.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -15,69 +15,70 @@
 
 namespace moecl {
 
-/// A rank at its place. Words of atomics, since others read them at any time.
+/// State of the rank at one place. All words are atomic, since other processes read them at any time.
 struct SharedSlot {
-  alignas(64) std::atomic<std::uint32_t> process;   ///< 0: nobody is here, or it has left
-  std::atomic<std::uint32_t> came;                  ///< for which generation
-  std::atomic<std::uint64_t> together;              ///< a bit for each place of that process
-  std::atomic<std::uint64_t> numbered;              ///< which namespace its number is of; 0: unknown
-  std::atomic<std::uint64_t> beats;                 ///< grow while the process runs
+  alignas(64) std::atomic<std::uint32_t> process;   ///< process id; 0: never came, or left
+  std::atomic<std::uint32_t> came;                  ///< generation that it came for
+  std::atomic<std::uint64_t> together;              ///< mask of all places of that process
+  std::atomic<std::uint64_t> numbered;              ///< pid namespace of `process`; 0: unknown
+  std::atomic<std::uint64_t> beats;                 ///< heartbeat: grows while the process runs
   std::array<std::atomic<std::uint64_t>, 8> phase;  ///< text
   alignas(64) std::array<std::atomic<std::uint32_t>, Link::channels> bells;
   std::array<std::atomic<std::uint32_t>, Link::channels> asleep;
 };
 
-/// One direction of a pair. Bytes [taken, written) of an endless stream are in the ring.
+/// Ring buffer of one direction of a pair. It holds bytes [taken, written) of an endless stream.
 struct SharedRing {
   alignas(64) std::atomic<std::uint64_t> written;
   alignas(64) std::atomic<std::uint64_t> taken;
 };
 
-/// A file in memory that belongs to this user alone, in a folder that does: no other user can read it, write it or have
-/// had its name before. Each process locks a byte of it for each of its places, which the system unlocks when the
-/// process ends, however it does.
+/// A file in memory, in a folder; both belong to this user alone. No other user can read or write the file, or can have
+/// created it under this name earlier. Each process locks one byte of the file for each of its places. The system
+/// releases the locks when the process ends, however it ends.
 class GroupMemory {
  public:
   static constexpr std::int32_t most_places = 64;
-  /// The members of the group from a generation on.
+  /// A generation of the group, and the places of its members.
   struct Generation {
     std::uint32_t number;
     std::vector<std::int32_t> places;
   };
 
-  /// Finds or makes the memory and takes the places of this process. Errors: invalid_argument  the name, or no such
-  /// place, another number of places, another version of moecl, or somebody is at one; io_error, out_of_memory
+  /// Finds or creates the memory and occupies the places of this process. Errors: invalid_argument  a bad name or
+  /// place, another number of places, another version of moecl, or a place that is occupied; io_error, out_of_memory
   GroupMemory(const std::string& name, const std::vector<std::int32_t>& own, std::int32_t places);
-  /// Leaves. The last one removes the memory.
+  /// Leaves the group. The last process removes the memory.
   ~GroupMemory();
   GroupMemory(const GroupMemory&) = delete;
   GroupMemory& operator=(const GroupMemory&) = delete;
-  /// Takes the name away: as RankGroup::remove.
+  /// Removes the name, as RankGroup::remove.
   static void remove(const std::string& name) noexcept;
 
-  /// This process', in order.
+  /// The places of this process, in order.
   const std::vector<std::int32_t>& own() const noexcept { return own_; }
   std::int32_t places() const noexcept { return places_; }
   const std::string& name() const noexcept { return name_; }
   SharedSlot& slot(std::int32_t place) const noexcept { return slots_[place]; }
   SharedRing& ring(Link::Channel channel, std::int32_t from, std::int32_t to) const noexcept;
-  /// The bytes of that ring.
+  /// The storage of that ring.
   std::span<std::byte> bytes(Link::Channel channel, std::int32_t from, std::int32_t to) const noexcept;
-  /// Wakes who rests there.
+  /// `ring_bell` wakes the thread that rests at a place; `rest` waits for the bell to differ from `heard`.
   void ring_bell(std::int32_t place, Link::Channel channel) const noexcept;
   void rest(std::int32_t place, Link::Channel channel, std::uint32_t heard) const noexcept;
 
-  /// Whether the process at that place has ended. One that left has not.
+  /// Whether the process at that place has died. A process that left on purpose has not.
   bool has_ended(std::int32_t place) const noexcept;
 
-  /// Waits for all places, or for those that are not given up, and begins a new generation with empty rings.
+  /// Waits for all places (`everyone`), or for those that are not given up. Then begins a new generation with empty
+  /// rings.
   /// Errors: deadline_exceeded  some did not come in time, or the others went on without this one
   Generation assemble(bool everyone, std::chrono::milliseconds deadline);
-  /// Of that generation: the first cause stays. @return  It
+  /// Ends that generation; only the first cause is kept. @return  The kept cause
   std::string end(std::uint32_t generation, std::string_view cause) noexcept;
-  /// Empty: it has not ended.
+  /// Why that generation ended; empty: it has not.
   std::string ended(std::uint32_t generation) const;
-  /// With the other places of that process.
+  /// Gives up all places of the process at `place`.
   void give_up(std::int32_t place) noexcept;
 
  private:

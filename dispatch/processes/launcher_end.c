@@ -17,7 +17,7 @@ enum { most_launchers = 4, least_kill_ms = 2500 };
 
 struct launcher {
   pid_t pid;
-  int handle; /* a pidfd: the number may be another process's by then */
+  int handle; /* a pidfd: `pid` may name another process by then */
 };
 
 static int read_text(const char* path, char* text, size_t bytes) {
@@ -29,7 +29,7 @@ static int read_text(const char* path, char* text, size_t bytes) {
   return got > 0;
 }
 
-/* Whether that process is a launcher of Open MPI or MPICH, and who started it. */
+/* Whether that process is a launcher of Open MPI or MPICH, and its parent. */
 static int is_launcher(pid_t process, pid_t* parent) {
   static const char* const names[] = {"mpirun", "mpiexec", "orte", "prte", "hydra"};
   char path[64], stat[512];
@@ -54,7 +54,7 @@ static int find_launchers(pid_t process, struct launcher* found) {
   return count;
 }
 
-/* Whether all of them have ended in that time. */
+/* Whether all launchers end within that time. */
 static int end_within(const struct launcher* launchers, int count, int milliseconds) {
   for (int i = 0; i < count; ++i) {
     struct pollfd ended = {launchers[i].handle, POLLIN, 0};
@@ -63,7 +63,7 @@ static int end_within(const struct launcher* launchers, int count, int milliseco
   return 1;
 }
 
-/* Between two nodes both ends have an address of their own. */
+/* Whether the connection goes to another node: then its two ends have different addresses. */
 static int leaves_node(int connection) {
   struct sockaddr_storage here, there;
   socklen_t here_bytes = sizeof here, there_bytes = sizeof there;
@@ -85,7 +85,7 @@ static void shut_connections(const struct launcher* of) {
     const int number = atoi(file->d_name);
     const int copy = number > 0 ? (int)syscall(SYS_pidfd_getfd, of->handle, number, 0) : -1;
     if (copy < 0) continue;
-    if (leaves_node(copy)) shutdown(copy, SHUT_RD); /* writing would fail first, as an error */
+    if (leaves_node(copy)) shutdown(copy, SHUT_RD); /* with writing shut too, a write would fail first, as an error */
     close(copy);
   }
   closedir(files);
@@ -104,8 +104,8 @@ static void kill_with_children(const struct launcher* of) {
 void moecl_end_launcher(int grace_ms) {
   const pid_t starter = getppid();
   if (fork() != 0) return;
-  setsid();                            /* launchers kill the groups of what they started */
-  syscall(SYS_close_range, 0, ~0U, 0); /* they see that a process ends by what it leaves open */
+  setsid();                            /* launchers kill the process groups of what they started */
+  syscall(SYS_close_range, 0, ~0U, 0); /* launchers take open files for a process that still runs */
   struct launcher launchers[most_launchers];
   const int count = find_launchers(starter, launchers);
   if (!end_within(launchers, count, grace_ms / 2)) {

@@ -6,7 +6,7 @@ namespace moecl {
 
 std::vector<std::int32_t> far_more_silent(const std::vector<std::chrono::microseconds>& times,
                                           std::chrono::milliseconds longest) {
-  // A machine with other work starves processes that live for shorter.
+  // On a loaded machine a live process may be starved for less than this.
   constexpr std::chrono::microseconds least{250000};
   const std::chrono::microseconds half = *std::max_element(times.begin(), times.end()) / 2,
                                   from = std::max({least, half, std::chrono::microseconds(longest) / 3});

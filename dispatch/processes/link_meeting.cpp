@@ -11,7 +11,7 @@ namespace {
 using Bytes = std::vector<std::byte>;
 using Clock = std::chrono::steady_clock;
 
-/// Numbers of tokens and row ends: a note is far shorter.
+/// Upper bound for a note, which holds token counts and row ends and is far shorter.
 constexpr std::uint64_t most_note_bytes = 64 << 20;
 
 void put_number(Bytes& to, std::uint64_t value) {
@@ -19,14 +19,14 @@ void put_number(Bytes& to, std::uint64_t value) {
   to.insert(to.end(), first, first + sizeof(value));
 }
 
-/// A list and its length in front.
+/// Writes a list, preceded by its length.
 template <class List, class Value>
 void put_list(Bytes& to, const List& list, Value value_of) {
   put_number(to, list.size());
   for (const auto& item : list) put_number(to, static_cast<std::uint64_t>(value_of(item)));
 }
 
-/// Reads what a peer wrote, which may be anything.
+/// Reads what a peer wrote. It may contain anything, so every length is checked.
 class Reader {
  public:
   Reader(const Bytes& from, std::int32_t rank) : from_(from), rank_(rank) {}
@@ -38,7 +38,7 @@ class Reader {
     at_ += sizeof(value);
     return value;
   }
-  /// Of a list of such elements.
+  /// Reads the length of a list of elements of this size.
   std::uint64_t length(std::uint64_t element_bytes) {
     const std::uint64_t count = number();
     if (count > (from_.size() - at_) / element_bytes) refuse();
@@ -88,7 +88,7 @@ MeetingNote read(const Bytes& bytes, const MeetingNote& mine, const std::vector<
     fail(ErrorCode::invalid_argument, "{}: rank {} is in {} {}", mine.what, rank, note.what,
          same ? fmt::format("number {} of these ranks, not {}", theirs, round) : "of other ranks");
   for (std::uint64_t count = from.length(8), i = 0; i < count; ++i) {
-    // What it is called, and how a value is said, every rank knows.
+    // Names and printers of values do not travel: every rank has its own.
     note.agreed.push_back(i < mine.agreed.size() ? mine.agreed[i] : Agreed("?", 0));
     note.agreed.back().value = static_cast<std::int64_t>(from.number());
   }
@@ -112,7 +112,7 @@ LinkMeeting::LinkMeeting(GroupFate& fate, Link& link, std::vector<std::int32_t> 
 std::shared_ptr<const std::vector<MeetingNote>> LinkMeeting::meet(std::int32_t member, MeetingNote note) {
   const std::string place = phase_.empty() ? note.what : fmt::format("{} of {}", note.what, phase_);
   link_.in_phase("in " + place);
-  // Others first: they shall not wait for a thread of this process that does not come.
+  // Other processes first: they must not wait because a thread of this process is missing.
   const std::vector<Bytes> all = exchange(member, written(note, members_, round_), note.what);
   const auto notes = notes_here(member, std::move(note));
   link_.in_phase("after " + place);

@@ -1,4 +1,4 @@
-/* The plugin for MPI: one source, built for Open MPI and for MPICH. */
+/* The MPI plugin: one source, built once for Open MPI and once for MPICH. */
 #define _GNU_SOURCE /* usleep, dprintf */
 #include "dispatch/processes/mpi_plugin.h"
 
@@ -20,14 +20,14 @@
 
 enum { aborted = 4 };
 
-/* Whether moecl initialises MPI. */
+/* Who initialises MPI: other code, or moecl (under way, or done). */
 enum { by_others, begins, begun };
 static atomic_int initialised = by_others, ended = 0;
 static int broken = 0, patience_ms = 0, world_rank = 0;
 
 static void abort_job(void) {
   moecl_end_launcher(patience_ms / 4);
-  /* Asked by MPICH's words to its launcher, which MPI_Abort sends only between MPI's begin and end. */
+  /* MPICH: the message to its launcher that MPI_Abort sends only between the begin and the end of MPI. */
   const char* const launcher = getenv("PMI_FD");
   if (launcher != NULL)
     dprintf(atoi(launcher), "cmd=abort exitcode=%d\n", aborted);
@@ -37,7 +37,7 @@ static void abort_job(void) {
   _exit(aborted);
 }
 
-/* MPI waits for a process that was lost as it ends. The first that is left says so, which ends the others. */
+/* MPI_Finalize waits for a process that was lost. The first surviving process reports that and aborts the others. */
 static void* end_late(void* unused) {
   for (int ms = 0; ms < patience_ms + 2000 * world_rank; ++ms)
     if (ended)
@@ -54,7 +54,7 @@ static void end_mpi(void) {
   MPI_Finalized(&finalized);
   if (finalized) return;
   if (broken) {
-    if (world_rank != 0) usleep(500000); /* those that know less wait for rank 0, which says why */
+    if (world_rank != 0) usleep(500000); /* ranks that know less wait for rank 0, which says why */
     abort_job();
   }
   pthread_t watch;
@@ -103,7 +103,7 @@ static void close_comm(void* comm, int whole, int deadline_ms) {
   MPI_Finalized(&finalized);
   patience_ms = deadline_ms;
   if (!whole) {
-    broken = 1; /* MPI may still use what it was given */
+    broken = 1; /* MPI may still use the communicator */
     if (initialised == begins) atexit(end_mpi);
     return;
   }

@@ -18,14 +18,15 @@
 namespace moecl {
 namespace {
 
-/// A tag says why the group ends, another that a process runs, and what its ranks are in; the others are of pairs.
+/// Tags: one for the cause of the group's end, one for heartbeats with the phases of a process' ranks, others for pairs
+/// of ranks.
 constexpr int ending_tag = 0, beat_tag = 1, first_pair_tag = 2;
 constexpr std::size_t ending_bytes = 1024, phase_bytes = 64;
 constexpr std::chrono::milliseconds between_beats{50};
 
-/// "openmpi", "mpich": the one that is in this process, else the one that its launcher belongs to.
+/// "openmpi" or "mpich": the MPI that is loaded in this process, otherwise the MPI of its launcher.
 std::string mpi_of_process() {
-  // Python loads its extensions, and MPI with them, out of everybody else's sight.
+  // Python loads its extensions, and MPI with them, without global symbols; so the libraries are also tried by name.
   for (const char* const library : {static_cast<const char*>(nullptr), "libmpi.so.40", "libmpich.so.12"}) {
     void* const loaded = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
     void* const found = loaded != nullptr ? dlsym(loaded, "MPI_Get_library_version") : nullptr;
@@ -42,7 +43,7 @@ std::string mpi_of_process() {
   fail(ErrorCode::unsupported, "mpi: this process was started by no mpirun of Open MPI or MPICH");
 }
 
-/// Never unloaded: MPI does not bear it.
+/// The plugin is never unloaded, since MPI does not survive that.
 const moecl_mpi& plugin() {
   static const moecl_mpi* const functions = [] {
     const std::string mpi = mpi_of_process(), helpers = helper_program(),
@@ -87,7 +88,7 @@ MpiComm::~MpiComm() { plugin().close(handle, whole ? 1 : 0, static_cast<int>(dea
 
 namespace {
 
-/// What all processes tell each other before there are messages.
+/// What all processes exchange before messages are possible.
 struct Begun {
   std::unique_ptr<MpiComm> comm;
   std::vector<std::int32_t> counts, nodes;
@@ -104,12 +105,13 @@ Begun begin(const void* mpi_comm, std::int32_t ranks, std::chrono::milliseconds 
   return begun;
 }
 
-/// MPI would wait forever for a process that is lost meanwhile: then the thread that calls it stays behind.
+/// MPI would wait forever for a process that is lost meanwhile. So a separate thread calls it, and is left behind after
+/// the deadline.
 Begun begin_in_time(const void* mpi_comm, std::int32_t ranks, std::chrono::milliseconds deadline) {
   std::packaged_task<Begun()> task([=] { return begin(mpi_comm, ranks, deadline); });
   std::future<Begun> outcome = task.get_future();
   std::thread thread(std::move(task));
-  // A process that was stopped itself has not waited meanwhile.
+  // Time during which this process was itself stopped does not count as waiting.
   constexpr std::chrono::milliseconds look{10};
   std::chrono::milliseconds waited{0};
   while (waited < deadline && outcome.wait_for(look) != std::future_status::ready) waited += look;
@@ -152,7 +154,7 @@ MpiProcess::MpiProcess(const void* mpi_comm, std::int32_t ranks, std::chrono::mi
 
 MpiProcess::~MpiProcess() {
   const std::lock_guard lock(mutex_);
-  // What was sent has to arrive; what nobody sends is no longer waited for.
+  // Sent messages have to arrive. Receives that no peer will serve are cancelled.
   const Clock::time_point end = Clock::now() + std::chrono::milliseconds(cause_.empty() ? 2000 : 100);
   if (cause_.empty()) say_goodbye(end);
   bool sent = true;
@@ -262,7 +264,7 @@ std::string MpiProcess::end(std::string_view cause) {
   if (!cause_.empty()) return cause_;
   cause_ = cause;
   for_peers([&](Peer& /*peer*/, std::size_t process) {
-    // It lives as long as the process: nobody waits until it has gone.
+    // The text is never freed: nothing waits until the message has left.
     auto* const text = new std::array<char, ending_bytes>{};
     std::memcpy(text->data(), cause.data(), std::min(cause.size(), text->size() - 1));
     void* request = nullptr;
@@ -284,7 +286,7 @@ std::string MpiProcess::look() {
   return cause_.empty() ? beat() : cause_;
 }
 
-/// Whether the peer has ended the group; it may also have left it.
+/// Whether the peer has ended the group. Also notices that the peer has left it.
 bool MpiProcess::hear_ending(std::size_t process) {
   Peer& peer = peers_[process];
   MpiSlot& slot = peer.ending;
@@ -314,7 +316,7 @@ bool MpiProcess::hear_beat(std::size_t process) {
   return heard;
 }
 
-/// Takes what peers have sent until they leave, since MPICH complains of messages that nobody takes.
+/// Receives everything that peers send until they leave, since MPICH complains of messages that nobody receives.
 void MpiProcess::say_goodbye(Clock::time_point end) noexcept try {
   for_peers([&](Peer& peer, std::size_t process) {
     peer.goodbye.bytes.resize(sizeof(peer.beats_sent));
@@ -330,12 +332,13 @@ void MpiProcess::say_goodbye(Clock::time_point end) noexcept try {
     });
     if (!cause_.empty()) return;
   }
-} catch (const std::exception&) {  // MPI says the rest
+} catch (const std::exception&) {  // MPI reports the rest
 }
 
-/// Tells the peers what the ranks of this process are in, and hears them. @return  Who is silent; empty: nobody
+/// Sends a heartbeat with the phases of this process' ranks, and receives those of the peers. @return  Who is silent;
+/// empty: nobody
 std::string MpiProcess::beat() {
-  // A machine that stood still has not heard anybody meanwhile.
+  // Limits the silence that one call can add: a machine that stood still has not heard anybody meanwhile.
   constexpr std::chrono::microseconds longest_pause{50000};
   const auto now = Clock::now();
   const auto ran = std::min(std::chrono::duration_cast<std::chrono::microseconds>(now - looked_), longest_pause);

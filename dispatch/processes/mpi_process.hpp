@@ -1,6 +1,6 @@
 #pragma once
-// What the ranks of a process of MPI have together: the communicator, who is where, and who is still there. MPI itself
-// is in a plugin.
+// What the ranks of a process of MPI share: the communicator, which rank is where, and which processes are alive. MPI
+// itself is called in a plugin.
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -16,58 +16,60 @@
 
 namespace moecl {
 
-/// A message that is on its way, or free, or has come and is read.
+/// A buffer for one message: in transit, free, or received and being read.
 struct MpiSlot {
   std::vector<std::byte> bytes;
   void* request = nullptr;
   std::size_t count = 0, taken = 0;
 };
 
-/// A communicator of its own. Freed also where what is made over it throws.
+/// Owner of a duplicated communicator. Frees it even if code that is built on it throws.
 struct MpiComm {
   void* handle = nullptr;
   int process = 0, processes = 0;
-  bool whole = false;  ///< nobody was lost
+  bool whole = false;  ///< no process was lost
   std::chrono::milliseconds deadline;
 
-  /// All processes call it. Errors: unsupported  no MPI, no plugin, or its threads; device_error
+  /// Collective: all processes call it. Errors: unsupported  no MPI, no plugin, or its thread level is too low;
+  /// device_error
   MpiComm(const void* of, std::chrono::milliseconds deadline);
   ~MpiComm();
   MpiComm(const MpiComm&) = delete;
   MpiComm& operator=(const MpiComm&) = delete;
 };
 
-/// Ranks count through the processes. Threads: any; MPI is called by one at a time.
+/// The process of this communicator, with its ranks. Ranks are numbered process by process. Threads: any; MPI is called
+/// by one at a time.
 class MpiProcess {
  public:
-  static constexpr std::int32_t most_ranks = 64;  ///< of a process
+  static constexpr std::int32_t most_ranks = 64;  ///< of one process
 
-  /// All processes call it. @param ranks  of this one. @param deadline  a peer may be silent for less
-  /// Errors: as MpiComm; deadline_exceeded  not all called it, as far as MPI knows; invalid_argument  a process has
-  /// another number of ranks than [1, most_ranks]: on all of them
+  /// Collective: all processes call it. @param ranks  of this process. @param deadline  a peer may be silent for less
+  /// Errors: as MpiComm; deadline_exceeded  not all called it, as far as MPI knows; invalid_argument  a process has a
+  /// number of ranks outside [1, most_ranks]: on all processes
   MpiProcess(const void* mpi_comm, std::int32_t ranks, std::chrono::milliseconds deadline);
-  /// Waits until what was sent has left.
+  /// Waits until all sent messages have left.
   ~MpiProcess();
   MpiProcess(const MpiProcess&) = delete;
   MpiProcess& operator=(const MpiProcess&) = delete;
 
-  /// Of all ranks.
+  /// The number of all ranks.
   std::int32_t size() const noexcept { return static_cast<std::int32_t>(places_.size()); }
   /// The first rank of this process, and how many it has.
   std::int32_t first() const noexcept { return ranks_[mine()].first; }
   std::int32_t count() const noexcept { return ranks_[mine()].count; }
   const std::vector<std::int32_t>& places() const noexcept { return places_; }
   const std::vector<std::int32_t>& nodes() const noexcept { return nodes_; }
-  /// The same for the processes of a node, and for no other group.
+  /// Equal on the processes of a node, and different from any other group's name.
   const std::string& name_of_node() const noexcept { return name_of_node_; }
 
-  /// Begin to send what a slot holds, or to receive so many bytes into it. Messages of a pair and channel come in
-  /// order.
+  /// Begin to send the first `bytes` bytes of a slot, or to receive up to `bytes` bytes into it. Messages of a pair and
+  /// channel arrive in order.
   void send(MpiSlot& slot, std::size_t bytes, Link::Channel channel, std::int32_t from, std::int32_t to);
   void receive(MpiSlot& slot, std::size_t bytes, Link::Channel channel, std::int32_t from, std::int32_t to);
-  /// Whether it has ended, or nothing was begun.
+  /// Whether the slot's transfer has completed, or none was begun.
   bool is_free(MpiSlot& slot);
-  /// What a rank that leaves has begun to send and receive is ended with the process' part.
+  /// Takes over the transfers that a leaving rank has begun. They end with this object.
   void keep(std::vector<MpiSlot> sent, std::vector<MpiSlot> received);
 
   // As Link has them.
@@ -83,23 +85,23 @@ class MpiProcess {
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// Those of a process.
+  /// The ranks of a process.
   struct Ranks {
     std::int32_t first, count;
   };
   /// Another process.
   struct Peer {
     MpiSlot ending, goodbye, beat_out, beat_in;
-    std::vector<std::byte> heard;  ///< the phases of its ranks; empty: not yet
+    std::vector<std::byte> heard;  ///< the phases of its ranks; empty: none received
     std::uint64_t beats_sent = 0, beats_heard = 0;
-    std::optional<std::uint64_t> last_beat;  ///< it has left: how many it had sent
+    std::optional<std::uint64_t> last_beat;  ///< set once it has left: how many it had sent
     std::chrono::microseconds silent{};
   };
 
   std::size_t mine() const noexcept { return static_cast<std::size_t>(comm_->process); }
   std::size_t process_of(std::int32_t rank) const noexcept { return process_of_[static_cast<std::size_t>(rank)]; }
   int tag(Link::Channel channel, std::int32_t from, std::int32_t to) const noexcept;
-  /// Calls `act` of each other process and its number.
+  /// Calls `act` with each other process and its number.
   template <class Act>
   void for_peers(Act act);
   void begin_send(MpiSlot& slot, std::size_t bytes, std::size_t to, int tag);
@@ -117,8 +119,8 @@ class MpiProcess {
   std::vector<std::int32_t> places_, nodes_;
   std::string name_of_node_;
   std::chrono::milliseconds most_silent_;
-  mutable std::mutex mutex_;  ///< of MPI, and all below
-  std::vector<Peer> peers_;   ///< this process is one that nothing is sent to
+  mutable std::mutex mutex_;  ///< guards MPI, and the members below
+  std::vector<Peer> peers_;   ///< [processes]; the entry of this process is unused
   std::vector<std::byte> phases_;
   std::vector<MpiSlot> sent_, received_;  ///< of ranks that have left
   Clock::time_point beaten_, looked_;

@@ -1,5 +1,5 @@
 #pragma once
-// How who has no bell rests: looks again, at first at once.
+// How a link without a bell rests: it polls again, at first immediately, later after short sleeps.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace moecl {
 
-/// Threads: one a channel.
+/// Threads: one for each channel.
 class Patience {
  public:
   void moved(Link::Channel channel) noexcept { since_[channel] = {}; }
@@ -26,7 +26,7 @@ class Patience {
 
  private:
   using Clock = std::chrono::steady_clock;
-  std::array<Clock::time_point, Link::channels> since_{};  ///< something went or came; 0: not yet
+  std::array<Clock::time_point, Link::channels> since_{};  ///< start of the pause since bytes last moved; 0: none
 };
 
 }  // namespace moecl

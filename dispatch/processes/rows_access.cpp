@@ -8,7 +8,7 @@
 namespace moecl {
 namespace {
 
-/// Enqueues a command that waits for `when`, whose event is a pending one.
+/// Enqueues a command that waits for `when`, and adds its event to `pending`.
 template <class Enqueue>
 void pend(const Event& when, std::vector<Event>& pending, Enqueue enqueue) {
   _cl_event* const first = when.handle();

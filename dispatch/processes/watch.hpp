@@ -1,5 +1,5 @@
 #pragma once
-// A thread that looks whether the processes of a group live.
+// A thread that checks whether the processes of a group are alive.
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -11,7 +11,7 @@
 
 namespace moecl {
 
-/// Ends the group here when it has ended elsewhere, or when a peer has died.
+/// Ends the group in this process once it has ended elsewhere, or once a peer has died.
 class Watch {
  public:
   /// @param links  of the ranks of this process

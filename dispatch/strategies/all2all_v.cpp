@@ -1,4 +1,4 @@
-// All2AllV: exactly the rows that each rank needs. The sizes depend on the routing, so the host reads them once.
+// All2AllV: each rank gets exactly the rows that it needs. Sizes depend on the routing, so the host reads them once.
 #include <moecl/context.hpp>
 #include <moecl/gather_rows.hpp>
 #include <moecl/index_vectors.hpp>
@@ -17,7 +17,7 @@ class All2AllV final : public Strategy {
  public:
   All2AllV(const ExpertRank& rank, const ExpertProblem& problem, StepMemory& memory)
       : rank_(rank), problem_(problem), step_memory_(memory) {}
-  /// Nothing reads or writes the host's lists any more, also where an error ended a step.
+  /// Waits until no command reads or writes the host's lists any more, even if an error ended a step.
   ~All2AllV() override {
     for (const Event* used : {&ends_read_, &block_ends_written_}) try {
         completes_within(*used, GroupFate::grace);
@@ -31,7 +31,7 @@ class All2AllV final : public Strategy {
     return needs;
   }
 
-  /// Where every token chose experts of this rank alone.
+  /// Upper bound: every token chose only experts of this rank.
   StepBytes bytes(const std::vector<std::int64_t>& tokens) const override {
     const std::int64_t own =
         share_of(tokens[static_cast<std::size_t>(rank_.ep.rank())], rank_.tp.size(), rank_.tp.rank()).count;
@@ -61,7 +61,7 @@ class All2AllV final : public Strategy {
   }
 
   void begin_dispatch() override {
-    // Slots without an expert stand past the last row end.
+    // Slots without an expert come after the last row end, and are left out.
     pack_rows(rank_.ep.rank_stream(), rows_of(tokens_, share_), sort_.sorted_slots, problem_.top_k, sort_.row_ends,
               rows_);
     weights_ = send_layout_->row_weights.in_order(rank_.ep.rank_stream(), weights_of(tokens_, share_), sort_, from_);
@@ -72,7 +72,8 @@ class All2AllV final : public Strategy {
     beside.flush();
   }
 
-  /// The one host read: how many rows this rank has for each expert. Ranks tell each other, and rows can travel.
+  /// The only host read: how many rows this rank has for each expert. Ranks exchange these counts; then rows can
+  /// travel.
   void hook() override {
     const StreamView stream = rank_.ep.stream();
     ++stream.context->counters().host_syncs;
@@ -110,7 +111,7 @@ class All2AllV final : public Strategy {
   RoutedRows receive() override {
     const StreamView stream = rank_.ep.rank_stream();
     rank_.ep.join();
-    // Rows came by source rank, then expert: by expert, then source rank is one more stable sort.
+    // Rows came ordered by source rank, then expert. One more stable sort orders them by expert, then source rank.
     const SortLayout& by_expert = received_layout_->by_expert;
     const std::int32_t experts = by_expert.experts;
     const TensorView ends_of_blocks = tensor_in(into_, received_layout_->blocks);
@@ -139,7 +140,7 @@ class All2AllV final : public Strategy {
     const TensorView send = tensor_in(memory, shown.back);
     share_out_ = tensor_in(memory, shown.share);
     sums_ = sums;
-    if (problem_.experts_sum())  // of rows as they came
+    if (problem_.experts_sum())  // the experts return sums of rows in the order received
       enqueue_copy(stream, whole(expert_rows), whole(send));
     else
       gather_rows::enqueue(stream, {expert_rows, received_rows_, 1, {}, 0, send});
@@ -171,8 +172,8 @@ class All2AllV final : public Strategy {
   struct ReceiveLayout {
     WorkspaceLayout workspace;
     WireRows::Layout window;
-    TensorView weights;  ///< of its rows, where the experts multiply by them
-    TensorView blocks;   ///< ends of each rank's rows for each expert here
+    TensorView weights;  ///< weights of the window's rows, if the experts multiply by them
+    TensorView blocks;   ///< end of each source rank's rows for each local expert
     TensorView groups;
     SortLayout by_expert;
     BatchedLayout batched;
@@ -205,14 +206,14 @@ class All2AllV final : public Strategy {
   };
   std::int32_t sorted_experts() const { return std::max(rank_.local_experts, 1); }
 
-  /// As WireRows::each, for what is sent of each row and where it arrives, weights too where they travel.
+  /// As WireRows::each, for the parts of a row that are sent and where they arrive; includes weights if they travel.
   template <class Move>
   void each_sent(Move move) const {
     WireRows::each(rows_, window_, move);
     if (weights_.present()) move(weights_, came_weights_);
   }
 
-  /// @param notes  whose numbers are every rank's row ends
+  /// @param notes  their numbers are every rank's row ends
   void plan_exchange(const Communicator::Exchange::Notes& notes) {
     const std::int32_t ranks = rank_.ep.size();
     const auto rows_before = [&](std::int32_t source, std::int32_t expert) {
@@ -246,11 +247,11 @@ class All2AllV final : public Strategy {
   Outbox outbox_;
   Share share_{};
   Communicator::Exchange::Runs sends_, receives_;
-  std::vector<std::int64_t> first_for_me_;  ///< row of each rank's
+  std::vector<std::int64_t> first_for_me_;  ///< first row for this rank in each rank's rows
   std::vector<std::int32_t> own_ends_;      ///< [experts]
-  std::vector<std::int32_t> block_ends_;    ///< lives until the device has read it: the next dispatch waits for more
+  std::vector<std::int32_t> block_ends_;    ///< kept until the device has read it: the next dispatch waits for more
   std::int64_t received_ = 0;
-  // Between the steps.
+  // State between the calls of a step.
   Event ends_read_, block_ends_written_;
   BufferView from_, into_;
   std::optional<SendLayout> send_layout_;
@@ -259,7 +260,7 @@ class All2AllV final : public Strategy {
   expert_sort::Args sort_;
   WireRow row_;
   WireRows rows_, window_, came_home_;
-  TensorView weights_, came_weights_;  ///< of rows, sent and received
+  TensorView weights_, came_weights_;  ///< weights of rows, sent and received
   TensorView received_rows_, share_out_, sums_;
 };
 

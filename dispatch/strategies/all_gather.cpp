@@ -1,5 +1,5 @@
-// AllGather and multicast: every rank sees the tokens of all dp ranks and computes those that chose one of its experts;
-// the partial sums are added up.
+// AllGather and multicast: every rank gets the tokens of all dp ranks and computes those that chose one of its experts.
+// A reduction then adds the partial sums.
 #include <moecl/combine.hpp>
 #include <moecl/context.hpp>
 
@@ -50,7 +50,7 @@ class AllGather final : public Strategy {
     all_ids_ = all_are_here() ? tokens.ids : tensor_in(memory_, layout_->ids);
     all_weights_ = tokens.weights;
     if (tokens.weights.present() && !all_are_here()) all_weights_ = tensor_in(memory_, layout_->weights);
-    // A rank without experts sorts by one that nobody chose.
+    // A rank without experts sorts by one expert that no token chose.
     const std::int32_t first = rank_.local_experts > 0 ? rank_.first_expert : rank_.experts;
     sort_ = layout_->by_expert.in(memory_, all_ids_, first, std::max(rank_.experts, first + sorted_experts()),
                                   tokens.fault);
@@ -146,7 +146,7 @@ class AllGather final : public Strategy {
           batched(workspace, row, by_expert, of.problem_.hidden),
           row_weights(workspace, of.problem_, by_expert) {}
   };
-  /// Sums of this rank's experts.
+  /// Partial sums: those of this rank's experts.
   struct PartialLayout {
     WorkspaceLayout workspace;
     TensorView sums;
@@ -154,7 +154,7 @@ class AllGather final : public Strategy {
     PartialLayout(const AllGather& of, std::int64_t total)
         : sums(workspace.add(DType::f32, {total, of.problem_.hidden})) {}
   };
-  /// Sums of all experts, for the tokens that this rank adds up for others.
+  /// Sums of all experts, for the tokens that this rank reduces for others.
   struct ShareLayout {
     WorkspaceLayout workspace;
     TensorView sums;
@@ -166,16 +166,16 @@ class AllGather final : public Strategy {
     }
   };
 
-  /// Of multicast: whose sums are added up.
+  /// Multicast: the ranks whose partial sums are added.
   const Communicator& summing(bool reduce) const { return reduce ? rank_.ep : rank_.dp; }
   static std::int64_t total_of(const std::vector<std::int64_t>& tokens) {
     return std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0});
   }
-  /// The most there can be of so many tokens.
+  /// The most rows there can be for so many tokens.
   std::int64_t rows_of_experts(std::int64_t tokens) const {
     return problem_.batched ? problem_.rows_per_expert(tokens) * sorted_experts() : tokens * problem_.top_k;
   }
-  /// Ranks that divide the experts alone bring the same tokens: nothing is gathered, and only sums travel.
+  /// With one dp rank all ranks bring the same tokens: nothing is gathered, and only sums travel.
   bool all_are_here() const { return rank_.dp.size() == 1; }
   std::int32_t sorted_experts() const { return std::max(rank_.local_experts, 1); }
 
@@ -185,9 +185,10 @@ class AllGather final : public Strategy {
   StepMemory& step_memory_;
   std::vector<std::int64_t> tokens_;  ///< of each dp rank
   std::int64_t total_ = 0;
-  // Apart, since other ranks read them: who has read a share comes to the next exchange of shares, not of tokens.
-  Outbox partials_, shares_[2];  ///< shares by whether results are reduced
-  // Between the steps.
+  // Separate outboxes, since other ranks read them: a peer that has read a share comes to the next exchange of shares,
+  // not to the next exchange of tokens.
+  Outbox partials_, shares_[2];  ///< shares: [0] not reduced, [1] reduced results
+  // State between the calls of a step.
   BufferView memory_;
   TokensIn brought_;
   std::optional<DispatchLayout> layout_;

@@ -7,10 +7,10 @@ namespace moecl {
 
 struct GatheredChoices::Layout {
   WorkspaceLayout workspace;
-  TensorView ids;  ///< of all dp ranks; absent where there is one
+  TensorView ids;  ///< of all dp ranks; absent if there is only one
   SortLayout sort;
 
-  // A rank without experts sorts by one that nobody chose.
+  // A rank without experts sorts by one expert that no token chose.
   Layout(const GatheredChoices& of, std::int64_t tokens)
       : ids(workspace.add(DType::i32, {of.rank_.dp.size() > 1 ? tokens : 0, of.top_k_})),
         sort(workspace, tokens * of.top_k_, std::max(of.rank_.local_experts, 1),
@@ -39,7 +39,7 @@ std::optional<expert_sort::Args> GatheredChoices::prepare(const TokensIn& tokens
 
 void GatheredChoices::begin_dispatch() {
   if (rank_.dp.size() == 1) return;
-  // The next step writes its choices where these are.
+  // until_read: the next step overwrites these ids.
   Communicator::Exchange(rank_.dp).gather({piece_of(ids_, sort_.ids)}, tokens_, Shown::until_read);
 }
 

@@ -1,19 +1,20 @@
 #pragma once
-// What the tokens of all ranks choose among one rank's experts: of a pass that looks ahead nothing else travels.
+// Gathers the expert ids of all ranks' tokens, and nothing else. A prefetch uses it to learn which of a rank's experts
+// the tokens choose.
 #include "dispatch/strategies/strategy_parts.hpp"
 
 namespace moecl {
 
-/// A strategy without a second half, whose rows have no hidden states: `receive` gives their row ends.
+/// A strategy without a combine. Its rows have no hidden states: `receive` gives only their row ends.
 class GatheredChoices final : public Strategy {
  public:
-  /// @param rank    of a queue beside the rank's stream, on which all is enqueued
-  /// @param memory  of its steps, which their caller begins. Lifetime: outlives this
+  /// @param rank    with a queue beside the rank's stream, on which everything is enqueued
+  /// @param memory  of its steps, which the caller begins. Lifetime: outlives this
   GatheredChoices(const ExpertRank& rank, std::int32_t top_k, StepMemory& memory)
       : rank_(rank), top_k_(top_k), memory_(memory) {}
 
   StepBytes bytes(const std::vector<std::int64_t>& tokens) const override;
-  /// @param tokens  whose tokens_of_ranks is known
+  /// @param tokens  tokens_of_ranks must be set
   std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView workspace) override;
   void begin_dispatch() override;
   RoutedRows receive() override;
@@ -27,7 +28,7 @@ class GatheredChoices final : public Strategy {
   ExpertRank rank_;
   std::int32_t top_k_;
   StepMemory& memory_;
-  // Between the steps.
+  // State between the calls of a step.
   TensorView ids_;
   std::vector<std::int64_t> tokens_;  ///< of each dp rank
   expert_sort::Args sort_;

@@ -2,7 +2,7 @@
 
 namespace moecl {
 
-/// What stands where in the caller's workspace.
+/// Layout of the caller's workspace.
 struct LocalStrategy::Layout {
   WorkspaceLayout workspace;
   SortLayout sort;

@@ -1,17 +1,17 @@
 #pragma once
-// The strategy of one rank: every expert is here, so tokens are only sorted, and nothing is exchanged.
+// The strategy of a single rank. It has every expert, so tokens are only sorted, and nothing is exchanged.
 #include "dispatch/strategies/strategy_parts.hpp"
 
 namespace moecl {
 
-/// Costs no memory but its caller's, and no allocation: a pass may have one of its own.
+/// Makes no allocation and uses only memory of its caller, so every pass may have its own.
 class LocalStrategy final : public Strategy {
  public:
   LocalStrategy(StreamView stream, std::int32_t experts, const ExpertProblem& problem)
       : stream_(stream), experts_(experts), problem_(problem) {}
 
   StepNeeds needs(std::int64_t tokens) const override;
-  /// Its workspace is the caller's, which `needs` says.
+  /// Without the workspace, which is the caller's: see `needs`.
   StepBytes bytes(const std::vector<std::int64_t>& tokens) const override;
   std::optional<expert_sort::Args> prepare(const TokensIn& tokens, BufferView workspace) override;
   void begin_dispatch() override {}
@@ -26,7 +26,7 @@ class LocalStrategy final : public Strategy {
   StreamView stream_;
   std::int32_t experts_;
   ExpertProblem problem_;
-  // Between the steps.
+  // State between the calls of a step.
   TokensIn tokens_;
   BufferView memory_;
   expert_sort::Args sort_;

@@ -10,7 +10,7 @@
 namespace moecl {
 namespace {
 
-/// A strategy whose failures on one rank alone, before a meeting too, end the group.
+/// A strategy of which any failure ends the group, even one on a single rank before a meeting.
 class Together final : public Strategy {
  public:
   Together(StrategyKind kind, const ExpertRank& rank, const ExpertProblem& problem, StepMemory* memory)
@@ -56,12 +56,12 @@ class Together final : public Strategy {
   }
 
  private:
-  /// Memory for them in 32 bits.
+  /// Memory for the ids in 32 bits.
   TensorView narrow_ids(const TensorView& ids) {
     const auto bytes = static_cast<std::uint64_t>(ids.elements()) * sizeof(std::int32_t);
     return {ids_.reserve(*ranks_.rank_stream().context, bytes), DType::i32, {ids.shape[0], ids.shape[1]}};
   }
-  /// What the half is called, other processes are told, in case that this one ends in it.
+  /// Publishes the name of the half to other processes, in case this process dies in it.
   template <class Body>
   std::invoke_result_t<const Body&> in(const std::string& half, const Body& body) {
     std::string& phase = Communicator::Exchange(ranks_).me.phase;
@@ -87,7 +87,7 @@ class Together final : public Strategy {
   Communicator ranks_;
   std::int32_t experts_;
   std::string dispatch_, combine_;
-  Workspace ids_;  ///< of a step that brings them in 64 bits
+  Workspace ids_;  ///< i32 ids of a step that brings them in 64 bits
   StepMemory memory_;
   bool begins_steps_;
   std::unique_ptr<Strategy> strategy_;

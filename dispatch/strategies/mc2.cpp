@@ -1,6 +1,6 @@
-// MC2: windows of fixed capacity. Every rank has a slab in the window of every rank, of as many tokens as it has, so
-// sizes are known before any token is routed, and the counts stay on the devices. A token goes to a rank once; back
-// come the rows of that rank's experts, or their weighted sum.
+// MC2: windows of fixed capacity. Every rank has a slab in the window of every rank, with room for its tokens. So sizes
+// are known before any token is routed, and counts stay on the devices. A token goes to a rank at most once. The rows
+// of that rank's experts come back, or their weighted sum.
 #include <moecl/context.hpp>
 
 #include <algorithm>
@@ -66,7 +66,7 @@ class Mc2 final : public Strategy {
 
   RoutedRows receive() override {
     rank_.ep.join();
-    // A rank without experts sorts by one that nobody chose.
+    // A rank without experts sorts by one expert that no token chose.
     const std::int32_t end = rank_.ep_first_expert + rank_.experts;
     const std::int32_t first = rank_.local_experts > 0 ? rank_.first_expert : end;
     const StreamView stream = rank_.ep.rank_stream();
@@ -114,13 +114,13 @@ class Mc2 final : public Strategy {
   };
   struct ShareLayout {
     WorkspaceLayout workspace;
-    TensorView share;  ///< sums that the tp group gathers
+    TensorView share;  ///< this rank's sums, which the tp group gathers
 
     ShareLayout(const Mc2& of, const Mc2Tokens& mine)
         : share(workspace.add(DType::f32, {of.rank_.tp.size() > 1 ? mine.ids.shape[0] : 0, of.problem_.hidden})) {}
   };
 
-  /// The sizes of this rank's share, of everybody's tokens divided within each tp group.
+  /// Sets the sizes of a step: each rank's share of the tokens of its tp group.
   /// @param capacity  of a slab; 0: what is needed
   void set_sizes(Mc2Tokens& mine, const std::vector<std::int64_t>& counts, const WireRow& row, bool weights,
                  std::int64_t capacity = 0) const {

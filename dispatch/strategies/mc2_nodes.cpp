@@ -1,5 +1,5 @@
-// MC2 over nodes. A token crosses to a node once, to the rank there that has its own rank's index; that one hands it on
-// within the node as MC2 does. On the way back the node's weighted sum of the token crosses.
+// MC2 over nodes. A token crosses to another node once, to the rank there with the same index as its own rank. That
+// rank relays it within its node by MC2. On the way back the node's weighted sum of the token crosses once.
 #include <moecl/context.hpp>
 #include <moecl/index_vectors.hpp>
 
@@ -11,7 +11,7 @@
 namespace moecl {
 namespace {
 
-/// What travels within a node does so as it came.
+/// Within a node rows travel in the format in which they came.
 ExpertProblem within_node(ExpertProblem problem) {
   problem.wire = WireFormat::none;
   return problem;
@@ -54,7 +54,7 @@ class Mc2OverNodes final : public Strategy {
     return std::nullopt;
   }
 
-  /// To the other nodes.
+  /// Exchanges tokens between nodes, among the ranks of one index.
   void begin_dispatch() override {
     const StreamView stream = rank_.ep.rank_stream();
     const TokensIn& tokens = tokens_;
@@ -62,7 +62,7 @@ class Mc2OverNodes final : public Strategy {
     const BufferView memory = step_memory_.take(*stream.context, layout.workspace.total_bytes());
 
     const WireRows mine = packed(stream, rows_of(tokens, share_), layout.own, memory), x = layout.all.in(memory);
-    // Ids that do not exist are told here: the other ranks would count the slots differently.
+    // Invalid ids are reported here, at home: on the other ranks slots have other numbers.
     const TensorView checked_ids = tensor_in(memory, layout.own_ids);
     index_vectors::enqueue(
         stream, index_vectors::Narrow{
@@ -86,7 +86,7 @@ class Mc2OverNodes final : public Strategy {
     Communicator::Exchange(rank_.peers).gather(pieces, relayed_, Shown::until_next);
   }
 
-  /// Within the node.
+  /// Begins MC2 within the node.
   void hook() override {
     rank_.ep.join();
     in_node_->prepare(here_, {});
@@ -107,7 +107,7 @@ class Mc2OverNodes final : public Strategy {
     in_node_->begin_combine(expert_rows, {});
   }
 
-  /// What is to cross to other nodes is known only now.
+  /// The sums that cross to other nodes are known only now.
   combine::Args finish_combine() override {
     const StreamView stream = rank_.ep.rank_stream();
     combine::Args in_node = in_node_->finish_combine();
@@ -126,7 +126,8 @@ class Mc2OverNodes final : public Strategy {
     rank_.ep.join();
     index_vectors::enqueue(stream, index_vectors::ColumnOrder{by_node_});
     const TensorView slot_rows(by_node_.buffer, DType::i32, {by_node_.shape[0] * by_node_.shape[1]});
-    // The ranks of a tp group need not be on one node, so no exchange of the next step is among them first.
+    // until_read: the ranks of a tp group may be on several nodes, so the first exchange of the next step is not among
+    // them.
     return combine_home(rank_, came_home_, slot_rows, {}, share_out_, sums_, tokens_.reduce_results, Shown::until_read);
   }
 
@@ -145,7 +146,7 @@ class Mc2OverNodes final : public Strategy {
           ids(workspace.add(DType::i32, {total, of.problem_.top_k})),
           weights(workspace.add(DType::f32, {total, of.problem_.top_k})) {}
   };
-  /// A row on its way home from a node.
+  /// Format of a row on its way home from another node.
   WireRow home_row() const { return WireRow::to_home(problem_, problem_.dtype); }
   struct LeavingLayout {
     WorkspaceLayout workspace;
@@ -186,7 +187,7 @@ class Mc2OverNodes final : public Strategy {
     }
     return relayed;
   }
-  /// The sums of every rank with this index to that rank; this rank's own come from every node.
+  /// Sends each rank of this index the sums of its tokens. Receives this rank's own sums from every node.
   void set_runs_home() {
     sends_home_.clear(), own_.clear();
     std::int64_t sent = 0;
@@ -203,13 +204,13 @@ class Mc2OverNodes final : public Strategy {
   std::unique_ptr<Strategy> in_node_;
   Share share_{};
   std::vector<std::int64_t> relayed_;         ///< tokens of each node's rank with this index
-  std::vector<std::int64_t> in_node_tokens_;  ///< that each rank of the node relays
+  std::vector<std::int64_t> in_node_tokens_;  ///< tokens that each rank of the node relays
   std::int64_t total_ = 0;
   Outbox outbox_;
   Communicator::Exchange::Runs sends_home_, own_;
-  // Between the steps.
+  // State between the calls of a step.
   TokensIn tokens_;
-  TokensIn here_;  ///< those of `relayed_`
+  TokensIn here_;  ///< the tokens that this rank relays
   WireRows came_home_;
   TensorView by_node_, share_out_, sums_;
 };

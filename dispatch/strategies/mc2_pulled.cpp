@@ -1,4 +1,5 @@
-// MC2's windows as slabs that every rank pulls: all tokens of the others, and what they have for its own.
+// MC2's windows as slabs that ranks pull from each other: in dispatch all tokens of the others, in combine their
+// results for this rank's tokens.
 #include <moecl/combine.hpp>
 #include <moecl/context.hpp>
 #include <moecl/window_slots.hpp>
@@ -38,7 +39,7 @@ class PulledWindows final : public Mc2Windows {
       to_everybody(tokens.weights, received.weights);
     }
     set_runs(tokens, 1);
-    for (std::int64_t& first : own_.first) first = 0;  // everybody gets the same
+    for (std::int64_t& first : own_.first) first = 0;  // every rank gets the same tokens
     Communicator::Exchange(rank_.ep).all_to_all(pieces, own_, slabs_, Shown::until_next);
     return received;
   }
@@ -95,7 +96,7 @@ class PulledWindows final : public Mc2Windows {
           own(workspace, tokens.row, tokens.row.scale ? tokens.ids.shape[0] : 0, of.problem_.hidden),
           window(workspace, tokens.row, places, of.problem_.hidden) {}
   };
-  /// Results for everybody, or those of everybody for this rank's own tokens.
+  /// Results of this rank for the tokens of all ranks, or of all ranks for its own tokens.
   struct Results {
     WorkspaceLayout workspace;
     WireRows::Layout rows;
@@ -105,7 +106,7 @@ class PulledWindows final : public Mc2Windows {
                of.rank_.ep.size() * tokens.capacity * tokens.return_rows_each(), of.problem_.hidden) {}
   };
 
-  /// Of everybody's tokens, `each` rows a token.
+  /// Sets the runs of an exchange of all ranks' tokens, with `each` rows for a token.
   void set_runs(const Mc2Tokens& tokens, std::int64_t each) {
     slabs_.clear(), own_.clear();
     for (std::size_t r = 0; r < tokens.each.size(); ++r) {
@@ -119,9 +120,9 @@ class PulledWindows final : public Mc2Windows {
   ExpertProblem problem_;
   StepMemory& step_memory_;
   Outbox outbox_;
-  // Of the exchange under way.
+  // Runs of the exchange under way.
   Communicator::Exchange::Runs slabs_;  ///< every rank's tokens, a slab each
-  Communicator::Exchange::Runs own_;    ///< this rank's tokens for or from every rank
+  Communicator::Exchange::Runs own_;    ///< this rank's tokens, to or from every rank
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// MC2's windows as memory that the kernels of all ranks store into: rows, ids, weights and signals of a step in one
-// kernel.
+// MC2's windows as memory into which the kernels of all ranks store. One kernel a step stores rows, ids, weights and
+// signals.
 #include <moecl/context.hpp>
 
 #include <optional>
@@ -10,7 +10,7 @@
 namespace moecl {
 namespace {
 
-/// What stands where in a half, after the signals: ids and weights on the way there alone.
+/// Layout of a half of the window, after the signals. Only dispatch has ids and weights.
 struct HalfLayout {
   WorkspaceLayout layout;
   std::uint64_t signals;
@@ -25,7 +25,7 @@ struct HalfLayout {
         rows(layout, row, rank.ep.size() * places, hidden) {}
 };
 
-/// The halves of a dispatch and of a combine.
+/// Layouts of a half for dispatch and for combine.
 HalfLayout half_there(const ExpertRank& rank, const ExpertProblem& problem, const Mc2Tokens& tokens) {
   return {rank, tokens.row, tokens.capacity, problem.hidden, problem.top_k, tokens.weighted};
 }
@@ -101,7 +101,7 @@ class PutWindows final : public Mc2Windows {
   }
 
  private:
-  /// Rows that do not travel as they are.
+  /// Memory for rows that are quantized before they travel.
   struct LeavingLayout {
     WorkspaceLayout workspace;
     WireRows::Layout codes;
@@ -115,13 +115,14 @@ class PutWindows final : public Mc2Windows {
   }
 
   struct Step {
-    WireRows leaving;  ///< rows as they travel
+    WireRows leaving;  ///< rows in the format in which they travel
     window_put::Windows to;
     BufferView memory;  ///< this rank's half of the window
   };
 
-  /// What both ways begin with. All ranks make a window larger in the same step, since they know the same sizes.
-  /// @param row_ends  optional: rows past the last do not travel
+  /// The common begin of dispatch and combine. All ranks enlarge a window in the same step, since they know the same
+  /// sizes.
+  /// @param row_ends  optional: rows past the last end do not travel
   Step begin_step(std::optional<PutWindow>& window, const HalfLayout& half, const Mc2Tokens& tokens,
                   const WireRows& rows, TensorView row_ends) {
     const StreamView stream = rank_.ep.rank_stream();

@@ -12,11 +12,11 @@ namespace {
 constexpr StrategyRules all_rules[] = {StrategyRules::a2, StrategyRules::a3, StrategyRules::a5, StrategyRules::p310,
                                        StrategyRules::moecl};
 
-/// A strategy, and all that must hold for it. Of rules the first that holds counts.
+/// A strategy, and all conditions for it. The first rule of a set whose conditions hold decides.
 struct Rule {
   StrategyRules of;
   StrategyKind then;
-  bool fits_windows = false;       ///< the tokens are known to fit those of MC2
+  bool fits_windows = false;       ///< the number of tokens is known and fits MC2's windows
   double most_experts_a_rank = 0;  ///< 0: any
   std::int32_t least_ranks = 0;
   bool ranks_up_to_top_k = false;
@@ -45,7 +45,7 @@ std::int64_t capacity_of(const SelectStrategy& problem) { return problem.tokens_
 
 bool fits(const SelectStrategy& problem) { return problem.max_tokens && *problem.max_tokens <= capacity_of(problem); }
 
-/// What the rule asks for, and whether it is so: "; 32 experts a rank, more than 24". Empty: it asks for nothing.
+/// Whether a rule's conditions hold, and the facts in words: "; 32 experts a rank, more than 24". Empty: no conditions.
 struct Judged {
   bool holds = true;
   std::string facts;
@@ -97,7 +97,7 @@ StrategyChoice choose(const SelectStrategy& problem) {
   for (const Rule& rule : rules) {
     if (rule.of != problem.rules) continue;
     const Judged judged = judge(rule, problem);
-    if (judged.holds) {  // its own facts; of one that asks for nothing, why the others do not hold
+    if (judged.holds) {  // its own facts; without conditions: why the others fail
       choice.kind = rule.then;
       if (!judged.facts.empty()) choice.reason = fmt::format("rules {}{}", name(problem.rules), judged.facts);
       return choice;

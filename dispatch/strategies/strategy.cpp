@@ -11,7 +11,7 @@
 namespace moecl {
 namespace {
 
-/// Of ranks counted in rows of `width`: one of each row, and all of one.
+/// Ranks in a grid with rows of `width`: the ranks of one column (one in each row), and the ranks of one row.
 std::vector<std::int32_t> column_of(std::int32_t world, std::int32_t width, std::int32_t column) {
   std::vector<std::int32_t> members;
   for (std::int32_t rank = column; rank < world; rank += width) members.push_back(rank);
@@ -117,7 +117,7 @@ ExpertRank ExpertRank::of_node() const {
   alone.ep = alone.dp = node;
   alone.tp = alone.peers = node.part({node.rank()});
   alone.ep_first_expert = static_cast<std::int32_t>(first.begin);
-  // A node without experts counts one that nobody chooses.
+  // A node without experts counts one expert that no token chooses.
   alone.experts = static_cast<std::int32_t>(std::max<std::int64_t>(last.begin + last.count - first.begin, 1));
   return alone;
 }

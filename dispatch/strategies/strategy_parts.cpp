@@ -7,7 +7,7 @@
 namespace moecl {
 namespace {
 
-/// By what codes of one type may differ.
+/// The parameters in which codes of one type may differ.
 std::vector<double> scales_of(const OperandQuant& codes) {
   return {codes.quantized() ? 1.0 : 0.0, static_cast<double>(codes.rounding), codes.most_amax, codes.least_scale};
 }
@@ -46,7 +46,7 @@ std::vector<std::int64_t> share_tokens(const char* what, const ExpertRank& rank,
 
 namespace {
 
-/// Asked for, or known.
+/// The token counts of all ranks: asked in a meeting, or already agreed.
 const std::vector<std::int64_t>& tokens_of_ranks(StrategyKind kind, const ExpertRank& rank,
                                                  const ExpertProblem& problem, const TokensIn& tokens,
                                                  std::vector<std::int64_t>& asked) {
@@ -170,7 +170,7 @@ combine::Args combine_home(const ExpertRank& rank, const WireRows& rows, TensorV
   }
   sum.out = share;
   combine::enqueue(stream, sum);
-  // Every tp rank's share of the tokens, back to all of them.
+  // Gathers the shares of all tp ranks on each of them.
   const Communicator& tp = rank.tp;
   tp.fork();
   Communicator::Exchange(tp).gather({piece_of(share, sums)}, shares_of(sums.shape[0], tp.size()), stays);

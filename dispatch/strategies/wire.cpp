@@ -10,19 +10,19 @@
 namespace moecl {
 namespace {
 
-/// A vector as a matrix of one column.
+/// Views a vector as a matrix of one column.
 TensorView as_matrix(const TensorView& view) {
   return view.rank == 2 ? view : TensorView(view.buffer, view.dtype, {view.shape[0], 1});
 }
 
-/// The same for a copy, which need not know what a byte stands for.
+/// The same for a copy, which ignores what a byte means.
 TensorView as_copied(const TensorView& view) {
   TensorView matrix = as_matrix(view);
   if (size_bytes(matrix.dtype) == 1) matrix.dtype = DType::i8;
   return matrix;
 }
 
-/// What every quantizer is told: which rows, and where their codes go.
+/// Sets the arguments that every quantizer has: the source rows, and where their codes go.
 template <class Args>
 void set_rows(Args& args, const WireRows& from, TensorView index, std::int32_t divisor, TensorView row_ends,
               const WireRows& to) {

@@ -12,7 +12,7 @@
 namespace moecl {
 namespace {
 
-/// Bytes go the way of the pair. Who lives and why the group ends is MPI's to say.
+/// Bytes travel by the link of each pair. MPI alone decides who is alive and why the group ends.
 class LinkByNodes final : public Link {
  public:
   LinkByNodes(std::unique_ptr<Link> mpi, std::unique_ptr<Link> near, std::vector<std::int32_t> number_on_node)
@@ -57,7 +57,7 @@ class LinkByNodes final : public Link {
   }
   bool settled(Channel channel) override { return mpi_->settled(channel); }
   std::uint32_t bell(Channel channel) noexcept override { return near_->bell(channel); }
-  /// MPI has no bell, so that with ranks elsewhere it has to be looked at.
+  /// MPI has no bell, so a rank with peers on other nodes has to poll.
   void rest(Channel channel, std::uint32_t heard) noexcept override {
     near_->size() == mpi_->size() ? near_->rest(channel, heard) : patience_.rest(channel);
   }
@@ -75,7 +75,7 @@ class LinkByNodes final : public Link {
   }
 
  private:
-  /// And the peer's number there.
+  /// The link to a peer, and the peer's number in that link.
   std::pair<Link*, std::int32_t> way(std::int32_t peer) const {
     const std::int32_t number = number_[static_cast<std::size_t>(peer)];
     return number < 0 ? std::pair(mpi_.get(), peer) : std::pair(near_.get(), number);
@@ -83,7 +83,7 @@ class LinkByNodes final : public Link {
 
   std::unique_ptr<Link> mpi_, near_;
   Patience patience_;
-  std::vector<std::int32_t> number_;  ///< of each rank on this node; -1: it is on another
+  std::vector<std::int32_t> number_;  ///< of each rank among those of this node; -1: on another node
 };
 
 }  // namespace
@@ -99,7 +99,7 @@ Links links_by_nodes(Links mpi, const std::string& name, std::chrono::millisecon
   for (const auto& link : mpi) own.push_back(numbers[static_cast<std::size_t>(link->rank())]);
   try {
     Links memory = links_by_shared_memory(name, own, near, deadline);
-    GroupMemory::remove(name);  // everybody is there, and nobody comes again
+    GroupMemory::remove(name);  // all have joined, and no process joins later
     Links both;
     for (std::size_t i = 0; i < mpi.size(); ++i)
       both.push_back(std::make_unique<LinkByNodes>(std::move(mpi[i]), std::move(memory[i]), numbers));

@@ -8,11 +8,11 @@
 namespace moecl {
 namespace {
 
-/// A transport in a probe of a pair.
+/// A transport and its result in the probe of a pair.
 struct Probed {
   const Transport* transport;
   double rate;      ///< GB/s; 0: it does not work
-  std::string why;  ///< it does not
+  std::string why;  ///< why it does not work
 };
 
 Probed probe(const Transport& transport, StreamView from, StreamView to) {
@@ -21,7 +21,8 @@ Probed probe(const Transport& transport, StreamView from, StreamView to) {
     const double rate = transport.probe(from, to);
     return {&transport, rate, rate == 0 ? "other bytes arrived in the probe" : ""};
   } catch (const Error& error) {
-    // Drivers may offer peers' memory that they cannot give; what fails elsewhere is an error of the device.
+    // Drivers may offer peer memory that they cannot provide, which only rules out this transport. A failure of another
+    // transport is an error of the device.
     if (transport.peer_memory() == nullptr) throw;
     return {&transport, 0, error.what()};
   }
@@ -35,7 +36,7 @@ std::string rates_of(const std::vector<Probed>& all) {
   return text + " in the probe";
 }
 
-/// Who is of NVIDIA expects peers' memory; elsewhere nobody does.
+/// Whether peer memory failed between two NVIDIA devices. Only these are expected to have it.
 bool misses_peer_memory(const Probed& one, StreamView from, StreamView to) {
   return one.transport->peer_memory() != nullptr && one.rate == 0 && from.device->caps.nv_compute_capability != 0 &&
          to.device->caps.nv_compute_capability != 0;
@@ -85,14 +86,14 @@ TransportChoice choose_transport(const Transports& all, StreamView from, StreamV
   const bool one_context = from.context == to.context;
   std::vector<Probed> probed;
   for (const auto& transport : all) {
-    if (one_context && transport->peer_memory() != nullptr) continue;  // whose memory is everybody's anyway
+    if (one_context && transport->peer_memory() != nullptr) continue;  // one context: ranks share its memory anyway
     if (transport->between_processes()) continue;
     const Probed& last = probed.emplace_back(probe(*transport, from, to));
     if (last.rate > 0 && last.transport->shares_events() && from.device == to.device)
       return {last.transport->kind(), fmt::format("same device, {:.1f} GB/s in the probe", last.rate)};
   }
-  // Copies of the probe's size take as long as the host takes to wait, whatever they go through; kernels that store
-  // into peers' memory wait for nobody.
+  // Peer memory wins whatever its rate: copies of the probe's size take as long as the host waits for them, by any
+  // transport, whereas kernels that store into peer memory wait for nobody.
   const auto worse = [](const Probed& a, const Probed& b) {
     const auto rank = [](const Probed& of) { return std::pair(of.rate > 0 && of.transport->peer_memory(), of.rate); };
     return rank(a) < rank(b);

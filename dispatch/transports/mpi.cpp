@@ -1,4 +1,4 @@
-// Ranks of processes of MPI: messages of each pair, through slots of a fixed size.
+// Links between processes of MPI: each pair sends messages through slots of a fixed size.
 #include "dispatch/transports/mpi.hpp"
 
 #include <array>
@@ -15,7 +15,7 @@ namespace {
 constexpr std::array<std::size_t, Link::channels> slot_bytes = {16 << 10, 512 << 10};
 constexpr std::size_t slots = 4;
 
-/// One direction of a channel of a pair. Slots take turns.
+/// One direction of one channel of a pair. Its slots are used in turn.
 struct Lane {
   std::array<MpiSlot, slots> slot;
   std::size_t next = 0;
@@ -86,7 +86,7 @@ class MpiLink final : public Link {
     return all;
   }
   std::uint32_t bell(Channel /*channel*/) noexcept override { return 0; }
-  /// MPI tells nobody that something has come.
+  /// MPI has no notification of arrivals, so this polls.
   void rest(Channel channel, std::uint32_t /*heard*/) noexcept override { patience_.rest(channel); }
 
   void in_phase(std::string_view what) noexcept override { process_->in_phase(rank_, what); }
@@ -96,7 +96,7 @@ class MpiLink final : public Link {
   void give_up(const std::vector<std::int32_t>& /*peers*/) noexcept override {}
   std::string end(std::string_view cause) override { return process_->end(cause); }
   std::string ended() const override { return process_->ended(); }
-  /// One of the process looks for all.
+  /// The first rank of the process looks for all of its ranks.
   std::string look() override { return rank_ == process_->first() ? process_->look() : process_->ended(); }
   Links regroup(bool /*everyone*/, std::chrono::milliseconds /*deadline*/) override {
     fail(ErrorCode::unsupported, "group: {} ends all ranks with the one that is lost: groups of RankGroup::join go on",
@@ -104,7 +104,7 @@ class MpiLink final : public Link {
   }
 
  private:
-  /// Of a direction. A lane's slots are those of one thread.
+  /// Lanes of one direction, by channel and peer. Only the thread of a channel uses its slots.
   using Lanes = std::array<std::vector<Lane>, channels>;
 
   static Lane& lane(Lanes& of, Channel channel, std::int32_t peer) {

@@ -1,5 +1,5 @@
 #pragma once
-// Processes of MPI.
+// Links between processes of MPI.
 #include <memory>
 
 #include "dispatch/processes/link.hpp"
@@ -7,7 +7,7 @@
 
 namespace moecl {
 
-/// Of the ranks of a process. Errors: device_error
+/// Links of the ranks of a process. Errors: device_error
 Links links_by_mpi(const std::shared_ptr<MpiProcess>& process);
 
 }  // namespace moecl

@@ -1,4 +1,4 @@
-// Ranks of different contexts whose drivers share memory: the sender stores into memory of the receiver's device.
+// Transport between contexts whose drivers share memory: the sender stores into memory of the receiver's device.
 #include "dispatch/transports/probe.hpp"
 #include "dispatch/transports/transport.hpp"
 

@@ -1,5 +1,5 @@
 #pragma once
-// How fast, and how right, copies between two ranks are.
+// Probes of the speed and the correctness of copies between two ranks.
 #include <moecl/buffer.hpp>
 #include <moecl/peer_memory.hpp>
 
@@ -10,7 +10,7 @@
 
 namespace moecl {
 
-/// Copies a pattern some times. @param copy  Of a source to a target; has ended when it returns
+/// Copies a pattern a few times. @param copy  Copies a source to a target; the copy is complete when it returns
 /// @return  As Transport::probe
 template <class Copy>
 double probe_copies(StreamView from, StreamView to, const Copy& copy) {
@@ -34,7 +34,7 @@ double probe_copies(StreamView from, StreamView to, const Copy& copy) {
   return best;
 }
 
-/// The same by a StagedCopier. @param peer_memory  Where its chunks stand; null: in pinned host memory
+/// The same with a StagedCopier. @param peer_memory  Memory for its chunks; null: pinned host memory
 double probe_staged(StreamView from, StreamView to, PeerMemory* peer_memory);
 
 }  // namespace moecl

@@ -1,4 +1,4 @@
-// Ranks of one context: the receiver copies out of the sender's cl_mem, on its own queue.
+// Transport within one context: the receiver copies out of the sender's cl_mem, on its own queue.
 #include "dispatch/transports/probe.hpp"
 #include "dispatch/transports/transport.hpp"
 

@@ -15,12 +15,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Of all peers but this rank.
+/// What this rank knows of a peer. The entry of this rank itself is unused.
 struct Peer {
   std::uint32_t process = 0;
   bool may_be_read = false;
-  std::uint64_t beats = 0;  ///< that were seen
-  /// Since then, as far as this process ran itself.
+  std::uint64_t beats = 0;  ///< last heartbeat that was seen
+  /// Time since that heartbeat, not counting time in which this process itself did not run.
   std::atomic<std::chrono::microseconds> silent{std::chrono::microseconds(0)};
 };
 
@@ -39,7 +39,7 @@ class SharedMemoryLink final : public Link {
     for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
       const SharedSlot& slot = memory_->slot(generation_.places[peer]);
       peers_[peer].process = slot.process;
-      // Of another namespace that number is another process'.
+      // In another pid namespace the number names another process.
       const std::uint64_t here = memory_->slot(own_).numbered;
       peers_[peer].may_be_read = here != 0 && slot.numbered == here;
       peers_[peer].beats = slot.beats;
@@ -86,7 +86,7 @@ class SharedMemoryLink final : public Link {
       const iovec here{to.data(), to.size()},
           there{reinterpret_cast<void*>(address), to.size()};  // NOLINT(performance-no-int-to-ptr): the peer's
       const ssize_t got = process_vm_readv(static_cast<pid_t>(of.process), &here, 1, &there, 1, 0);
-      of.may_be_read = got > 0;  // else it is not allowed, or is memory of a device
+      of.may_be_read = got > 0;  // otherwise the read is not allowed, or the address is memory of a device
       if (got <= 0) break;
       address += static_cast<std::uint64_t>(got);
       to = to.subspan(static_cast<std::size_t>(got));
@@ -134,7 +134,7 @@ class SharedMemoryLink final : public Link {
   std::string look() override {
     memory_->slot(own_).beats.fetch_add(1, std::memory_order_relaxed);
     if (std::string cause = memory_->ended(generation_.number); !cause.empty()) return cause;
-    // A machine that stood still has not heard anybody meanwhile.
+    // Limits the silence that one call can add: a machine that stood still has not heard anybody meanwhile.
     constexpr std::chrono::microseconds longest_pause{50000};
     const auto now = Clock::now();
     const auto ran = std::min(std::chrono::duration_cast<std::chrono::microseconds>(now - looked_), longest_pause);
@@ -144,7 +144,7 @@ class SharedMemoryLink final : public Link {
       Peer& of = peers_[static_cast<std::size_t>(peer)];
       const SharedSlot& slot = memory_->slot(place(peer));
       const std::uint32_t process = slot.process;
-      if (process == 0) continue;  // it has left, which hurts who waits for it alone
+      if (process == 0) continue;  // it has left: only a rank that waits for it fails
       if (process != of.process || memory_->has_ended(place(peer))) {
         give_up({peer});
         return end(fmt::format("{} has ended", describe(peer)));
@@ -166,7 +166,7 @@ class SharedMemoryLink final : public Link {
     return links_of(memory_, everyone, deadline, most_silent_ * 4 / 3);
   }
 
-  /// Of a new generation, which is waited for so long.
+  /// Links of a new generation. Waits for its members for `wait`.
   static Links links_of(const std::shared_ptr<GroupMemory>& memory, bool everyone, std::chrono::milliseconds wait,
                         std::chrono::milliseconds deadline) {
     const GroupMemory::Generation begun = memory->assemble(everyone, wait);
@@ -178,7 +178,8 @@ class SharedMemoryLink final : public Link {
 
  private:
   std::int32_t place(std::int32_t peer) const { return generation_.places[static_cast<std::size_t>(peer)]; }
-  /// What is contiguous, but no more than lets both sides work at once.
+  /// The contiguous part of the ring from `position` on, but at most a quarter of the ring, so that both sides work at
+  /// once.
   template <class Bytes>
   static Bytes part(Bytes bytes, std::uint64_t position, std::uint64_t count) {
     const std::uint64_t at = position % bytes.size();
@@ -198,7 +199,7 @@ class SharedMemoryLink final : public Link {
   Clock::time_point looked_;
 };
 
-/// Ranks of one process have better.
+/// Only between processes: ranks of one process have faster transports.
 class SharedMemory final : public Transport {
  public:
   TransportKind kind() const noexcept override { return TransportKind::shared_memory; }

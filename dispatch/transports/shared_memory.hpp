@@ -1,5 +1,5 @@
 #pragma once
-// Processes of one node: rings of bytes in memory that they share.
+// Links between processes of one node: ring buffers in memory that they share.
 #include <memory>
 #include <string>
 
@@ -7,8 +7,8 @@
 
 namespace moecl {
 
-/// Waits for all ranks of that name. @param ranks  of this process. @param deadline  For that, and what a peer may be
-/// silent for. Errors: as GroupMemory and GroupMemory::assemble
+/// Waits for all ranks of the group `name`. @param ranks  of this process. @param deadline  for this wait, and for the
+/// silence of a peer. Errors: as GroupMemory and GroupMemory::assemble
 Links links_by_shared_memory(const std::string& name, const std::vector<std::int32_t>& ranks, std::int32_t size,
                              std::chrono::milliseconds deadline);
 

@@ -1,4 +1,4 @@
-// Any two ranks: through pinned host memory, in chunks, by a thread of the receiver.
+// Transport between any two ranks of a process: a thread of the receiver copies through pinned host memory, in chunks.
 #include "dispatch/stream_events.hpp"
 #include "dispatch/transports/probe.hpp"
 #include "dispatch/transports/staged_copy.hpp"

@@ -15,7 +15,7 @@
 namespace moecl {
 namespace {
 
-/// Whether all commands of the queue end soon: those that wait for an event that its driver refused to complete do not.
+/// Whether all commands of the queue end soon. A command whose event the driver refused to complete never ends.
 bool is_idle(StreamView queue) noexcept {
   try {
     return completes_within(*recorded(queue), GroupFate::grace);
@@ -54,7 +54,7 @@ void StagedCopier::enqueue(std::variant<StagedJob, CountedJob> job) {
 void StagedCopier::end_group(std::uint64_t bytes, const char* why) noexcept {
   try {
     fate_.end(fmt::format("staged copy of {} bytes: {}", bytes, why));
-  } catch (const std::bad_alloc&) {  // the words alone
+  } catch (const std::bad_alloc&) {  // then the text alone
     fate_.end(why);
   }
 }
@@ -116,7 +116,7 @@ StagedCopier::Source& StagedCopier::source_of(const StagedJob& job) {
 }
 
 void StagedCopier::make_room(Source& source, const StagedJob& job) const {
-  // One small message needs no room for a pipeline.
+  // A single small message needs no room for a pipeline of chunks.
   const std::uint64_t wanted =
       job.from.size_bytes <= chunk_bytes ? (job.from.size_bytes + 4095) / 4096 * 4096 : chunk_bytes * slots;
   if (job.peer_memory != nullptr) {
@@ -145,8 +145,8 @@ void StagedCopier::reach_receiver(const Source& source, std::uint64_t place, Buf
   to_queue_.view().flush();
 }
 
-/// By a command of this thread's own queue: rusticl keeps a queue locked while its owner is in clFinish, and the owner
-/// may be waiting for this very job.
+/// Waits by a command of this thread's own queue. rusticl keeps a queue locked while its owner is in clFinish, and the
+/// owner may be waiting for this very job.
 void StagedCopier::wait_for_sender(const StagedJob& job) {
   if (job.from_ready == nullptr) return;
   const Source& source = source_of(job);
@@ -157,13 +157,13 @@ void StagedCopier::wait_for_sender(const StagedJob& job) {
   fate_.wait(came);
 }
 
-/// Reads of later chunks run beside writes of earlier ones.
+/// A pipeline: reads of later chunks run at the same time as writes of earlier ones.
 void StagedCopier::copy(const StagedJob& job) {
   Source& source = source_of(job);
   make_room(source, job);
   std::string block;
   if (job.trace != nullptr) {
-    wait_for_sender(job);  // which the block shall not show
+    wait_for_sender(job);  // the trace must not show this wait
     block =
         fmt::format("staged copy from rank {} to rank {}, {} bytes", job.from_rank, job.to_rank, job.from.size_bytes);
   }

@@ -1,6 +1,6 @@
 #pragma once
-// Copies between any two contexts by a thread, in chunks: device -> pinned host memory -> device, or where there is
-// memory that both devices reach, through that.
+// Copies between any two contexts, made by a thread in chunks: device -> pinned host memory -> device, or through
+// memory that both devices can access.
 #include <moecl/buffer.hpp>
 #include <moecl/event.hpp>
 #include <moecl/peer_memory.hpp>
@@ -22,52 +22,54 @@
 
 namespace moecl {
 
-/// One copy between contexts. Without bytes it only waits for from_ready and completes its events, after the jobs
+/// One copy between contexts. A job without bytes only waits for from_ready and completes its events, after all jobs
 /// before it.
 struct StagedJob {
   StreamView from_stream;                   ///< of the sender; its queue is not used
   HeldView from, to;                        ///< of the same size
-  std::shared_ptr<const Event> from_ready;  ///< in the sender's context: the bytes are there
-  std::shared_ptr<const Event> to_ready;    ///< in the receiver's: nobody needs what `to` held
+  std::shared_ptr<const Event> from_ready;  ///< in the sender's context: `from` holds its bytes
+  std::shared_ptr<const Event> to_ready;    ///< in the receiver's context: `to` may be overwritten
   std::shared_ptr<UserEvent> left;          ///< optional: completed when `from` has been read
   std::shared_ptr<UserEvent> arrived;       ///< optional: completed when `to` holds the bytes
-  PeerMemory* peer_memory = nullptr;        ///< optional: chunks stand in such memory of the receiver's device
-  Trace* trace = nullptr;                   ///< optional: gets a block
-  std::int32_t from_rank = 0, to_rank = 0;  ///< for the block
+  PeerMemory* peer_memory = nullptr;        ///< optional: memory of the receiver's device for the chunks
+  Trace* trace = nullptr;                   ///< optional: records the copy
+  std::int32_t from_rank = 0, to_rank = 0;  ///< for the trace
   bool direct = false;  ///< of a CountedJob: both are of one context, so the receiver's queue copies
 };
 
-/// Copies whose sizes stand in a table of the receiver's.
+/// Copies whose sizes stand in a table on the receiver's device.
 struct CountedJob {
-  CountedCopies<StagedJob> copies;               ///< their events are this job's
-  std::shared_ptr<const Event> free;             ///< the table is there, and nobody needs what the copies overwrite
-  std::vector<std::shared_ptr<UserEvent>> left;  ///< completed when all has been read
-  std::shared_ptr<UserEvent> arrived;            ///< completed when all is there
+  CountedCopies<StagedJob> copies;               ///< the events of this job serve all copies
+  std::shared_ptr<const Event> free;             ///< the table is written, and targets may be overwritten
+  std::vector<std::shared_ptr<UserEvent>> left;  ///< completed when all sources have been read
+  std::shared_ptr<UserEvent> arrived;            ///< completed when all targets hold their bytes
 };
 
-/// Receives for one rank. Queues and pinned memory of its own, so that the rank's stream goes on meanwhile.
+/// Copies into the memory of one rank. Has queues and pinned memory of its own, so that the rank's stream goes on
+/// meanwhile.
 ///
 /// A copy that fails ends the group, and completes its events so that no queue hangs.
 class StagedCopier {
  public:
   StagedCopier(StreamView to, GroupFate& fate);
-  /// Ends after the jobs that were given. Stops the host.
+  /// Finishes all jobs that were enqueued. Blocks the host.
   ~StagedCopier();
   StagedCopier(const StagedCopier&) = delete;
   StagedCopier& operator=(const StagedCopier&) = delete;
 
-  /// Async. Jobs are done in order.
+  /// Async. Jobs run in order.
   void enqueue(std::variant<StagedJob, CountedJob> job);
 
   static constexpr std::uint64_t chunk_bytes = 8 << 20;
   static constexpr std::size_t slots = 4;
 
  private:
-  /// What reads one sender's device, and where its chunks stand: in host memory or in memory of both devices.
+  /// The queue that reads from one sender's device, and the memory of its chunks: pinned host memory, or memory of both
+  /// devices.
   struct Source {
     Stream queue;
     std::unique_ptr<PinnedMemory> pinned;
-    std::vector<Buffer> shared;  ///< as the receiver sees it, as the sender does
+    std::vector<Buffer> shared;  ///< two views: the receiver's, then the sender's
   };
 
   void work();

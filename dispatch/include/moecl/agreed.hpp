@@ -9,25 +9,25 @@
 
 namespace moecl {
 
-/// The digest of some bytes. Who differs by mistake differs here.
+/// Digest of `count` bytes, for a comparison between ranks. Inputs that differ by mistake have different digests.
 std::int64_t digest_of(const void* bytes, std::size_t count) noexcept;
 
-/// One thing that all ranks must bring alike to a call. Its value travels; what it is called, and how a value is said,
-/// every rank knows.
+/// One value that must be the same on all ranks of a call. Only `value` travels between ranks. Every rank knows its
+/// name and how to print it.
 struct Agreed {
   const char* what;
   std::int64_t value;
-  std::string (*said)(std::int64_t value);  ///< of any rank's
+  std::string (*said)(std::int64_t value);  ///< the value of any rank as text
 
   template <class T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
   Agreed(const char* of, T number) : what(of), value(static_cast<std::int64_t>(number)), said(said_as_number) {}
-  /// A choice that has a `name`.
+  /// An enum value, printed by its `name`.
   template <class E, std::enable_if_t<std::is_enum_v<E>, int> = 0>
   Agreed(const char* of, E choice)
       : what(of),
         value(static_cast<std::int64_t>(choice)),
         said([](std::int64_t chosen) { return std::string(name(static_cast<E>(chosen))); }) {}
-  /// Of what may be left open.
+  /// An optional value, which may be unset.
   template <class T>
   Agreed(const char* of, const std::optional<T>& choice) : Agreed(of, choice.value_or(T{})) {
     if (!choice) value = open;
@@ -35,9 +35,9 @@ struct Agreed {
       return chosen == open ? std::string("none") : Agreed("", static_cast<T>(chosen)).text();
     };
   }
-  /// This rank's value, as it is said.
+  /// This rank's value as text.
   std::string text() const { return said(value); }
-  /// Of what is longer than a number, a digest.
+  /// A list or a string: its digest is compared.
   template <class T, std::enable_if_t<std::is_arithmetic_v<T>, int> = 0>
   Agreed(const char* of, const std::vector<T>& list) : Agreed(of, list.data(), list.size()) {}
   template <class T, std::enable_if_t<std::is_arithmetic_v<T>, int> = 0>

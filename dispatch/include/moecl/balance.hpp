@@ -6,48 +6,48 @@
 
 namespace moecl {
 
-/// Who places experts anew for loads that were counted.
+/// The algorithm that computes new places of experts from measured loads.
 enum class BalancePolicy : std::uint8_t {
-  deepseek,        ///< EPLB of DeepSeek, hierarchical where nodes divide the router's groups
-  vllm,            ///< the same as vLLM has it: quotients in f64, and experts keep their places on a rank
+  deepseek,        ///< DeepSeek's EPLB; hierarchical where `nodes` divides `expert_groups`
+  vllm,            ///< vLLM's EPLB: quotients in f64, and an expert that stays on a rank keeps its place
   ascend_default,  ///< DefaultEplb of vllm-ascend
-  ascend_swift,    ///< SwiftBalanceEplb of vllm-ascend: few moves, at most one for two ranks
-  flashlb,         ///< FlashLB of vllm-ascend: mean, variance and covariance over stages
-  moecl            ///< the least load of the fullest rank, with moves at a price
+  ascend_swift,    ///< SwiftBalanceEplb of vllm-ascend: few moves, at most one between two ranks
+  flashlb,         ///< FlashLB of vllm-ascend: by mean, variance and covariance of loads over stages
+  moecl            ///< minimizes the load of the fullest rank; each move has a price
 };
 /// "deepseek"
 const char* name(BalancePolicy policy) noexcept;
 /// Errors: invalid_argument  no policy of that name
 BalancePolicy balance_policy_from_name(std::string_view text);
 
-/// What a policy goes by. Rank r owns places [r * P / R, (r + 1) * P / R). Loads are tokens, in any unit.
+/// Input of a policy. Rank r owns places [r * P / R, (r + 1) * P / R). Loads are tokens, in any unit.
 struct BalanceProblem {
   std::int32_t layers = 1;   ///< L
-  std::int32_t experts = 1;  ///< E: logical ones
-  std::int32_t places = 1;   ///< P
-  std::int32_t ranks = 1;    ///< R, which divides P
-  std::int32_t stages = 1;   ///< T, oldest first
-  /// deepseek, vllm, moecl. Shape: [L, E]; taken as f32 by the first two
+  std::int32_t experts = 1;  ///< E: logical experts
+  std::int32_t places = 1;   ///< P: physical places
+  std::int32_t ranks = 1;    ///< R: divides P
+  std::int32_t stages = 1;   ///< T: samples of the loads, oldest first
+  /// deepseek, vllm, moecl: load of each expert; deepseek and vllm round it to f32. Shape: [L, E]
   std::vector<double> loads = {};
-  /// The table in force; optional for deepseek, vllm and moecl. Shape: [L, P]
+  /// The current table: the expert at each place; optional for deepseek, vllm and moecl. Shape: [L, P]
   std::vector<std::int32_t> current = {};
-  /// ascend_default and ascend_swift: T = 1; flashlb. Load counted at each place of `current`. Shape: [T, L, P]
+  /// flashlb, and with T = 1 ascend_default and ascend_swift: load counted at each place of `current`. Shape: [T, L, P]
   std::vector<double> place_loads = {};
 
-  std::int32_t expert_groups = 1;       ///< deepseek, vllm: of the router
+  std::int32_t expert_groups = 1;       ///< deepseek, vllm: expert groups of the router
   std::int32_t nodes = 1;               ///< deepseek, vllm
-  std::int32_t ranks_per_node = 0;      ///< ascend_swift: of a node's; 0: all
+  std::int32_t ranks_per_node = 0;      ///< ascend_swift: 0: all
   bool node_redundant = false;          ///< ascend_swift: copies stay on their node
   std::int32_t world_size = 0;          ///< flashlb: ranks of the group; 0: R
-  double z_score = 0.6744897501960817;  ///< flashlb: standard deviations that a risk counts
-  std::int32_t depth = 4;               ///< flashlb: blocks of experts
-  std::int32_t width = 8;               ///< flashlb: counts tried to each side
-  std::int32_t sample_size = 64;        ///< flashlb: blocks of stages
-  /// moecl: how much of the mean load of a rank a move has to gain
+  double z_score = 0.6744897501960817;  ///< flashlb: risk = mean + z_score * standard deviation
+  std::int32_t depth = 4;               ///< flashlb: blocks that experts are divided into
+  std::int32_t width = 8;               ///< flashlb: place counts tried on each side of the greedy one
+  std::int32_t sample_size = 64;        ///< flashlb: most blocks that stages are summed into
+  /// moecl: what one move must gain, as a fraction of the mean load of a rank
   double move_price = 0.0005;
 };
 
-/// What flashlb remembers from one call to the next. The ranks' tables and loads of old calls.
+/// What flashlb keeps between calls: loads of earlier calls, and how even the last table of each layer was.
 class BalanceHistory {
  public:
   BalanceHistory();
@@ -55,31 +55,31 @@ class BalanceHistory {
   BalanceHistory(BalanceHistory&&) noexcept;
   BalanceHistory& operator=(BalanceHistory&&) noexcept;
   struct State;
-  State& state() const noexcept { return *state_; }  ///< of the policy's own
+  State& state() const noexcept { return *state_; }  ///< for the policy alone
 
  private:
   std::unique_ptr<State> state_;
 };
 
-/// A new table, and what it is expected to bring.
+/// A new table, and the effect that is expected of it.
 struct Balanced {
   std::vector<std::int32_t> logical_of;  ///< the expert at each place. Shape: [L, P]
   std::vector<std::int32_t> replicas;    ///< places of each expert. Shape: [L, E]
-  /// Each expert's places one after the other, in the order of its copies. Shape: [L, P]
+  /// The places of expert 0, then of expert 1, and so on; within an expert in the order of its copies. Shape: [L, P]
   std::vector<std::int32_t> places_of;
-  bool changed = true;                       ///< ascend: whether it is worth moving; flashlb: whether any layer is
-  std::vector<std::int32_t> layer_priority;  ///< ascend: layers, the most gain first; flashlb: those alone that gain
-  double load_before = 0;  ///< of the fullest rank, summed over layers, by the table in force; 0 without one
-  double load = 0;         ///< the same by the new table: an expert's load is shared equally by its places
-  double mean_load = 0;    ///< of a rank, summed over layers
-  std::int64_t moves = 0;  ///< experts that ranks hold now and did not before, over layers
+  bool changed = true;                       ///< ascend: the gain is worth the moves; flashlb: any layer gains
+  std::vector<std::int32_t> layer_priority;  ///< ascend: layers by falling gain; flashlb: only layers that gain
+  double load_before = 0;  ///< load of the fullest rank with `current`, summed over layers; 0 without `current`
+  double load = 0;         ///< the same with the new table; the places of an expert share its load equally
+  double mean_load = 0;    ///< mean load of a rank, summed over layers
+  std::int64_t moves = 0;  ///< experts that a rank holds now and did not before, summed over ranks and layers
 };
 
-/// Experts at new places. Pure but for `history`; no device is asked.
+/// Computes new places for experts. Runs on the host; the only side effect is on `history`.
 ///
-/// Without `current` moves count from expert p % E at place p.
-/// @param history  Of flashlb: of earlier calls; changed. Null: this is the first
-/// Errors: invalid_argument  what is missing, has another size, is out of range or does not divide
+/// Without `current`, moves are counted from a table with expert p % E at place p.
+/// @param history  flashlb: state of earlier calls, which this call updates. Null: this is the first call
+/// Errors: invalid_argument  a field is missing, has a wrong size, is out of range or does not divide as it must
 /// Source: deepseek-ai/EPLB, rebalance_experts; vLLM's DefaultEplbPolicy; vllm-ascend's DefaultEplb,
 ///         SwiftBalanceEplb and FlashLB
 Balanced balance(BalancePolicy policy, const BalanceProblem& problem, BalanceHistory* history = nullptr);

@@ -3,31 +3,33 @@
 
 namespace moecl {
 
-/// Memory of every rank that the others may put into; an offset means the same on all of them.
+/// Memory of every rank into which all ranks can put. An offset means the same on all ranks.
 ///
-/// `fence`, which all ranks call, cuts time into epochs. In each a rank puts into the others' memory and uses what came
-/// into its own before the last fence, in another place: two halves that take turns need one fence a step.
+/// `fence`, which all ranks call, separates epochs. In an epoch a rank puts into the memory of others. In its own
+/// memory it uses, at another offset, what arrived before the last fence. So two halves that alternate need one fence a
+/// step.
 ///
-/// Errors, Threads: as Communicator. Lifetime: the group outlives the window; what is on its way needs no window.
+/// Errors, Threads: as Communicator. Lifetime: the group outlives the window; puts under way do not need the window.
 class Window {
  public:
-  /// By all ranks, with the same size. What the memory holds at first is undefined.
+  /// Collective: all ranks call it with the same size. The initial contents are undefined.
   /// Errors: invalid_argument  the sizes disagree; out_of_memory
   Window(const Communicator& ranks, std::uint64_t bytes);
   ~Window();
   Window(Window&&) noexcept;
   Window& operator=(Window&&) noexcept;
 
-  /// This rank's own.
+  /// This rank's own memory.
   BufferView memory() const;
   /// Copies `source` into the memory of `peer`. Puts of one epoch into the same bytes come in no order.
   ///
-  /// Async:    after what this rank's stream holds, and what the peer's held at the last fence; waits for nobody.
+  /// Async:    runs after the commands of this rank's stream, and after those that the peer's stream held at the last
+  ///           fence; the host waits for nobody.
   /// Lifetime: no command before the next fence changes `source`; it may be released once the call has returned
-  /// Errors:   invalid_argument  no such rank, or the range leaves the window
+  /// Errors:   invalid_argument  no such rank, or the range exceeds the window
   void put(std::int32_t peer, std::uint64_t offset, BufferView source);
-  /// What this rank's stream gets from here on sees every rank's puts of the epoch that ends, and may change what this
-  /// rank has put; puts of the next epoch come after what the stream holds by now.
+  /// Ends the epoch. Later commands of this rank's stream see every rank's puts of the epoch, and may change the
+  /// sources of this rank's puts. Puts of the next epoch come after the commands that the stream holds now.
   /// Async: waits for the peers' host threads, never for a device
   void fence();
 

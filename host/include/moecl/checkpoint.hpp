@@ -11,8 +11,8 @@
 namespace moecl {
 
 /// A Hugging Face model directory: config.json beside model.safetensors, or beside model.safetensors.index.json and the
-/// shards it names; hf_quant_config.json counts where config.json says of no quantization. Each shard is opened when
-/// a tensor of it is first asked for, and stays open as long as this object or one of its tensors lives.
+/// shards that the index names. hf_quant_config.json is read only if config.json states no quantization. Each shard is
+/// opened when one of its tensors is first asked for. It stays open as long as this object or one of its tensors lives.
 ///
 /// Threads:  const members may be called from several threads.
 class Checkpoint final : public TensorSource {
@@ -29,9 +29,10 @@ class Checkpoint final : public TensorSource {
   const std::string& dir() const noexcept;
   const std::string& origin() const noexcept override { return dir(); }
   const ModelConfig& config() const noexcept;
-  /// Where it looks: config files, and the weights' file or index and shards. hf_quant_config.json need not be there.
+  /// Paths of the files that this object reads: the config files, and the weights' file or the index and its shards.
+  /// hf_quant_config.json may be missing.
   std::vector<std::string> files() const;
-  /// Whether there is such a tensor. Errors: as `tensor`, where there is no index
+  /// Whether there is such a tensor. Errors: as `tensor`, if the directory has no index
   bool has(std::string_view name) const override;
   /// Errors: invalid_data  no such tensor in the directory, or not in the shard that the index names
   ///         unsupported   its dtype is one that moecl does not know

@@ -10,7 +10,7 @@ namespace moecl {
 
 class InputFile;
 
-/// Where bytes of a tensor begin: in the caller's memory, or in a file, of which they are read when they are asked for.
+/// Where the bytes of a tensor begin: in the caller's memory, or in a file, which is read when bytes are asked for.
 /// Neither promises alignment.
 ///
 /// Lifetime: the caller's memory is not owned; a file stays open as long as anything refers to bytes of it.
@@ -22,28 +22,28 @@ class HostBytes {
   HostBytes(std::shared_ptr<const InputFile> file, std::uint64_t offset) noexcept
       : file_(std::move(file)), offset_(offset) {}
 
-  /// Bytes that stand in a copy of their own. Lifetime: that of the last place in them
+  /// A copy of the bytes. It lives as long as the last HostBytes that refers to it
   static HostBytes copy_of(const void* memory, std::uint64_t size);
 
   bool present() const noexcept { return memory_ != nullptr || file_ != nullptr; }
-  /// nullptr where they stand in a file.
+  /// nullptr if the bytes are in a file.
   const std::byte* memory() const noexcept { return memory_.get(); }
-  /// So many bytes further on.
+  /// The position `bytes` further on.
   HostBytes operator+(std::int64_t bytes) const;
-  /// How many bytes after `origin`; nullopt where the two stand in different files, or one of them in memory.
+  /// Distance in bytes from `origin`; nullopt if the two are in different files, or only one of them is in memory.
   std::optional<std::int64_t> distance_from(const HostBytes& origin) const noexcept;
 
   /// Copies the first `size` bytes.
   /// Errors: io_error  the file cannot be read, or has become shorter since it was opened
   void read(void* to, std::uint64_t size) const;
-  /// Themselves where they stand in memory, else a copy of the first `size` bytes, which lives as long as what is
-  /// returned. Errors: as `read`
+  /// The same bytes if they are in memory already, else a copy of the first `size` bytes, which lives as long as the
+  /// result. Errors: as `read`
   HostBytes in_memory(std::uint64_t size) const;
 
  private:
   static HostBytes owned(std::shared_ptr<std::vector<std::byte>> bytes);
 
-  std::shared_ptr<const std::byte> memory_;  ///< without an owner where it is the caller's
+  std::shared_ptr<const std::byte> memory_;  ///< has no owner if the memory is the caller's
   std::shared_ptr<const InputFile> file_;
   std::uint64_t offset_ = 0;  ///< in the file
 };

@@ -18,7 +18,7 @@ struct HostTensor {
   std::uint64_t size_bytes = 0;
 
   std::int64_t elements() const noexcept;
-  /// With `data` as HostBytes::in_memory.
+  /// The same tensor with its bytes in memory, see HostBytes::in_memory.
   HostTensor in_memory() const { return {name, dtype, shape, data.in_memory(size_bytes), size_bytes}; }
   /// "model.norm.weight: bf16[2048]"
   std::string describe() const;

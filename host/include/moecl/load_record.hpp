@@ -13,17 +13,17 @@ namespace moecl {
 /// What a pass is for.
 enum class Phase : std::uint8_t { prefill, decode };
 
-/// Rows that the places of one rank were given, by layer and phase.
+/// Rows that each place of one rank received, by layer and phase.
 struct PlaceLoads {
   std::int64_t layers = 0, places = 0;
   std::vector<std::int64_t> rows;  ///< Shape: [layers, 2, places]; the phases in the order of `Phase`
 
-  /// Shape: [places]. Of both phases without one
+  /// Rows by place of one layer. Shape: [places]. Without `phase`: the sum of both phases
   std::vector<std::int64_t> of(std::int64_t layer, std::optional<Phase> phase = std::nullopt) const;
 };
 
-/// Loads of a rank's experts, counted on its device by the passes that are given its tensors
-/// (MoeOutputs::expert_load). Nobody waits for anybody: who wants to know asks, and looks later.
+/// Loads of a rank's experts. Passes that get a tensor of this record (MoeOutputs::expert_load) count on the device.
+/// Neither side waits: `ask` enqueues a copy of the counts, and `told` returns it once it has come.
 ///
 /// Threads: one at a time.
 class LoadRecord {
@@ -37,10 +37,10 @@ class LoadRecord {
 
   /// For MoeForward::expert_load of passes of that layer and phase. Shape: [places] i64
   TensorView counts(std::int64_t layer, Phase phase) const;
-  /// Copies what passes before on the stream have counted, unless the copy asked for before is still under way.
-  /// Async: one copy. Count from zero again after it: `and_clear`
+  /// Copies the counts of all passes enqueued on the stream before, unless the last copy is still under way.
+  /// Async: one copy. `and_clear`: counting starts from zero again after the copy
   void ask(StreamView stream, bool and_clear = false);
-  /// What was asked for last, if it has come; never waits. Errors: device_error
+  /// The counts that `ask` copied last, if the copy is complete; never waits. Errors: device_error
   std::optional<PlaceLoads> told() const;
 
  private:
@@ -48,8 +48,8 @@ class LoadRecord {
   std::unique_ptr<State> state_;
 };
 
-/// Loads of places as those of the experts that stand there; those of free places are nobody's.
-/// @param of_places  [P], or fewer: those from `first_place` on. @return  Shape: [L]
+/// Loads of experts: for each, the sum over the places that hold it. Loads of free places are left out.
+/// @param of_places  Loads of [P] places, or of fewer: those from `first_place` on. @return  Shape: [L]
 /// Errors: invalid_argument  more places than the plan has
 std::vector<std::int64_t> loads_of_experts(const PlacementPlan& plan, const std::vector<std::int64_t>& of_places,
                                            std::int64_t first_place = 0);

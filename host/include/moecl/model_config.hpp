@@ -11,17 +11,17 @@
 
 namespace moecl {
 
-/// Tensor names of one feed-forward network: down(activation(gate x) * up x), also called w1, w3 and w2, or without a
-/// gate down(activation(up x)).
+/// Tensor names of one feed-forward network: down(activation(gate x) * up x), or without a gate
+/// down(activation(up x)). gate, up and down are also called w1, w3 and w2.
 struct ExpertTensorNames {
   std::string gate;                           ///< Shape: [I, H]; empty: there is none
-  std::string up;                             ///< Shape: [I, H]; gate's name: one tensor [2I, H] holds both
+  std::string up;                             ///< Shape: [I, H]; if it is gate's name: one tensor [2I, H] holds both
   std::string down;                           ///< Shape: [H, I]
-  std::string gate_bias, up_bias, down_bias;  ///< empty: none. Shapes: [I], [I], [H]; up's name may be gate's here too
+  std::string gate_bias, up_bias, down_bias;  ///< empty: none. Shapes: [I], [I], [H]; gate and up may share a name
   bool stacked = false;                       ///< each tensor has a leading dimension E
   bool transposed = false;                    ///< the matrices are stored as [H, I] (or [H, 2I]) and [I, H]
   bool alternating = false;  ///< in a tensor of both, rows of gate and up alternate instead of standing in halves
-  bool flat = false;         ///< each is [I, H], down too; stacked: [E * I, H]
+  bool flat = false;         ///< each matrix is [I, H], down too; stacked: [E * I, H]
 };
 
 /// Tensor names of one layer's MoE block; empty where the family has no such tensor.
@@ -29,12 +29,12 @@ struct MoeTensorNames {
   std::string router;          ///< Shape: [E, H]; empty: none is read
   std::string router_bias;     ///< Shape: [E]
   std::string selection_bias;  ///< Shape: [E]
-  /// The forms that the experts may have, the released one first; what the checkpoint has is read. "{expert}" stands
-  /// for the expert's number.
+  /// The forms in which experts may be stored, the released one first. The form that the checkpoint has is read.
+  /// "{expert}" stands for the expert's number.
   std::vector<ExpertTensorNames> experts;
   ExpertTensorNames shared;  ///< of width MoeShape::shared_intermediate
   std::string shared_gate;   ///< Shape: [1, H]; the shared expert's output is multiplied by sigmoid(gate x)
-  std::string expert_table;  ///< Shape: [V, K] of integers, of a vocabulary
+  std::string expert_table;  ///< experts by token id. Shape: [V, K], integers
   std::string const_alpha_1, const_alpha_2, const_v;  ///< of constant experts. Shapes: [const_experts, L]
 };
 
@@ -47,9 +47,9 @@ struct MoeLayerConfig {
   std::optional<DType> dtype;       ///< ModelConfig::dtype
   QuantizationConfig quantization;  ///< absent when the checkpoint is not quantized
 
-  /// Of the routed experts; none() when they are plain.
+  /// Scheme of the routed experts; none() when they are plain.
   QuantScheme expert_scheme() const;
-  QuantScheme shared_scheme() const;  ///< of the shared ones
+  QuantScheme shared_scheme() const;  ///< of the shared experts
 };
 
 /// Which decoder layers have experts: first <= layer <= last, layer % step == phase, and not in `dense`; or just
@@ -69,20 +69,20 @@ struct SparseLayers {
 struct ModelConfig {
   std::string family;  ///< config.json's model_type
   int num_layers = 0;
-  std::optional<DType> dtype;  ///< what config.json says; each tensor's own dtype is what counts
+  std::optional<DType> dtype;  ///< as config.json says; each tensor's own dtype takes precedence
   SparseLayers sparse;
-  /// Of the layers with experts; "{layer}" in the names stands for the layer's number.
+  /// For the layers with experts; "{layer}" in the names stands for the layer's number.
   MoeLayerConfig moe;
-  std::map<int, MoeLayerConfig> varied;  ///< of those among them that config.json's lists make different
+  std::map<int, MoeLayerConfig> varied;  ///< those of them that differ from `moe` by lists in config.json
 
   /// @param json    Text of a config.json.
   /// @param origin  What messages call it: its path.
-  /// @param router_spec  Text of a router spec (host/ROUTER_SPEC.md): what it names replaces what the config says; with
-  ///                     it the family need not be known. Empty: none.
+  /// @param router_spec  Text of a router spec (host/ROUTER_SPEC.md). Its fields replace those of the config; with it
+  ///                     the family need not be known. Empty: none.
   /// Errors: invalid_data  bad JSON, a field missing, of a wrong type, or contradicting another
   ///         unsupported   unknown model_type, activation or routing method; the message lists the known ones
   static ModelConfig parse(const std::string& json, const std::string& origin, const std::string& router_spec = {});
-  /// `parse` of files.
+  /// `parse` of the texts of files.
   /// Errors: io_error, and those of `parse`
   static ModelConfig load(const std::string& path, const std::string& router_spec_path = {});
 

@@ -26,22 +26,22 @@ struct MoeShape {
   bool router_bias = false;
   bool expert_bias = false;  ///< of the routed experts' three products
   bool shared_bias = false;  ///< of the shared experts'
-  /// L of what the routed experts take and give, where that is another width than the router's ("latent" experts): they
-  /// have an input of their own then. 0: H
+  /// L: width of the routed experts' input and output, if it is not the router's ("latent" experts). They then have an
+  /// input of their own. 0: H
   std::int64_t expert_hidden = 0;
-  /// Experts without products, whose ids follow the routed ones in this order: they give 0, their input x, and
+  /// Experts without products. Their ids follow the routed ones in this order. They give, in turn: 0; their input x;
   /// alpha_1 * x + alpha_2 * v. Source: LongCat-Flash; special experts of npu_moe_distribute_combine_v2
   std::int32_t zero_experts = 0, copy_experts = 0, const_experts = 0;
-  /// V: a table says the experts of each of V token ids, and the router only weighs them; 0: there is none.
+  /// V: token ids of a table that gives the experts of each; the router only gives their weights. 0: no table.
   /// Source: hash routing of DeepSeek-V4's first layers, in vLLM
   std::int64_t vocabulary = 0;
 
   std::int64_t expert_width() const noexcept { return expert_hidden == 0 ? hidden : expert_hidden; }  ///< L
-  /// Those that are routed as a checkpoint has it, without the shared ones among them (fuse_shared_experts).
+  /// The routed experts of the checkpoint, without the shared ones that fuse_shared_experts adds.
   std::int32_t routed_experts() const noexcept { return experts - router.fused_shared_experts; }
   std::int32_t special_experts() const noexcept { return zero_experts + copy_experts + const_experts; }
-  std::int32_t ids() const noexcept { return experts + special_experts(); }  ///< of all experts, from 0 on
-  /// What a router chooses among: C.
+  std::int32_t ids() const noexcept { return experts + special_experts(); }  ///< all experts have the ids [0, ids())
+  /// C: the experts that a router chooses among.
   std::int32_t choices() const noexcept { return ids() - router.fused_shared_experts; }
 };
 
@@ -61,7 +61,7 @@ struct HostMatrix {
     const std::int64_t span = (rows - 1) * row_stride + (columns - 1) * column_stride + 1;
     return present() ? static_cast<std::uint64_t>(span) * size_bytes(dtype) : 0;
   }
-  /// With `data` as HostBytes::in_memory.
+  /// The same matrix with its bytes in memory, see HostBytes::in_memory.
   HostMatrix in_memory() const {
     HostMatrix here = *this;
     here.data = data.in_memory(span_bytes());
@@ -78,15 +78,15 @@ struct CodeMatrix : CodeLayout {
 
 /// A weight matrix [N, K], plain or quantized. Owns no bytes but its group index.
 ///
-/// Quantized: (code(n, k) - zero(n, k)) * scale(n, k) * global_scale, the scale and the zero point being those of
-/// group (n / group.rows, g), g = group_index[k] unless it is empty, else k / group.columns.
+/// Quantized: (code(n, k) - zero(n, k)) * scale(n, k) * global_scale. The scale and the zero point are those of group
+/// (n / group.rows, g), where g is group_index[k], or k / group.columns if group_index is empty.
 struct WeightMatrix {
   HostMatrix plain;  ///< absent when quantized
   CodeMatrix codes;
   HostMatrix scale;  ///< Shape: [groups of n, groups of k] f32, f16, bf16, f8_e4m3, or u8: e8m0
   ScaleGroup group;
   CodeMatrix zero;                        ///< optional, of integer codes. Shape: as scale
-  std::int32_t zero_add = 0;              ///< added to what `zero` stores. Source: GPTQ stores zero - 1
+  std::int32_t zero_add = 0;              ///< added to the values in `zero`. Source: GPTQ stores zero - 1
   std::vector<std::int32_t> group_index;  ///< optional. Shape: [K]. Source: GPTQ's act-order, g_idx
   float global_scale = 1;
 
@@ -105,7 +105,7 @@ struct ExpertMatrices {
   WeightMatrix down;  ///< Shape: [H, I] ("w2")
   /// Optional, added to the products. Shapes: [1, I] (as gate), [1, I], [1, H] f32, f16 or bf16
   HostMatrix gate_bias, up_bias, down_bias;
-  /// Static scales of the products' inputs, those of this expert; 0: they bring their own or stay plain.
+  /// Static scales of the inputs of this expert's products; 0: inputs bring their own scales or stay plain.
   float gate_up_input_scale = 0, down_input_scale = 0;
 };
 
@@ -115,7 +115,7 @@ struct MoeWeights {
       router;  ///< optional: without it passes bring logits or ids, or a table's weights are equal. Shape: [C, H]
   HostMatrix router_bias;     ///< optional. Shape: [1, C]
   HostMatrix selection_bias;  ///< optional. Shape: [1, C]
-  HostMatrix expert_table;    ///< of a vocabulary. Shape: [V, K] i32 or i64. Range: [0, C)
+  HostMatrix expert_table;    ///< experts by token id. Shape: [V, K] i32 or i64. Range: [0, C)
   /// Of constant experts. Shapes: [const_experts, L]
   HostMatrix const_alpha_1, const_alpha_2, const_v;
   std::vector<ExpertMatrices> experts;

@@ -9,9 +9,9 @@
 
 namespace moecl {
 
-/// A safetensors file, whose header is checked in full when it is opened. Bytes of tensors are read when they are asked
-/// for, of the file that was opened: it stays open, also for tensors that outlive this object. To remove or replace it
-/// changes nothing; what is cut off it cannot be read any more (io_error), what is written to it is read.
+/// A safetensors file. Its header is checked in full when the file is opened. Bytes of tensors are read when they are
+/// asked for. The file stays open for that, also for tensors that outlive this object. Removing or replacing the file
+/// has no effect. Bytes cut off the open file cannot be read any more (io_error); bytes written to it are read.
 ///
 /// Threads:  const members may be called from several threads.
 /// Source:   https://github.com/huggingface/safetensors, section "Format"
@@ -25,7 +25,7 @@ class SafetensorsFile {
   ~SafetensorsFile();
 
   const std::string& path() const noexcept;
-  /// In the order of their bytes in the file.
+  /// Names of the tensors, in the order of their bytes in the file.
   std::vector<std::string> names() const;
   /// Whether the header has such a tensor.
   bool has(std::string_view name) const;
@@ -41,8 +41,8 @@ class SafetensorsFile {
   std::unique_ptr<State> state_;
 };
 
-/// Writes `tensors` as one file that Hugging Face's reader accepts. The bytes go to a temporary file beside `path` that
-/// takes its name at the end, so a failure leaves no half-written file and an older file as it was.
+/// Writes `tensors` as one file that Hugging Face's reader accepts. The bytes go to a temporary file beside `path`,
+/// which is renamed at the end. So a failure leaves no half-written file, and an older file as it was.
 ///
 /// Wider dtypes come first in the file so that every tensor is aligned; names must be unique.
 ///

@@ -6,11 +6,11 @@
 
 namespace moecl {
 
-/// Where a layer's tensors are looked up by their names: a checkpoint's files, or what was handed over one by one.
+/// Where a layer's tensors are looked up by name: a checkpoint's files, or tensors that were handed over one by one.
 class TensorSource {
  public:
   virtual ~TensorSource() = default;
-  /// What messages call it: a checkpoint's directory.
+  /// What messages call this source, such as a checkpoint's directory.
   virtual const std::string& origin() const noexcept = 0;
   /// Whether there is such a tensor.
   virtual bool has(std::string_view name) const = 0;

@@ -6,7 +6,7 @@
 
 namespace moecl {
 
-/// The numbers of a floating-point code; 0 bits of exponent: the type is none of at most 8 bits.
+/// The format of a floating-point code of at most 8 bits; 0 exponent bits: `type` is no such code.
 constexpr Minifloat minifloat_of(CodeType type) noexcept {
   switch (type) {
     case CodeType::f8_e4m3:

@@ -6,15 +6,15 @@
 
 namespace moecl {
 
-/// What an element of a weight matrix is stored as: a number of storage, or the code of a quantized one.
+/// How an element of a weight matrix is stored: as a plain number, or as the code of a quantized one.
 enum class CodeType : std::uint8_t {
   f32,
   f16,
   bf16,
   i8,
-  u8,  ///< an integer that counts from its zero point, 128 if none is given
+  u8,  ///< unsigned, relative to its zero point, which is 128 if none is given
   i4,  ///< two's complement
-  u4,  ///< counts from its zero point, 8 if none is given
+  u4,  ///< unsigned, relative to its zero point, which is 8 if none is given
   f8_e4m3,
   f8_e5m2,
   f6_e2m3,
@@ -22,9 +22,9 @@ enum class CodeType : std::uint8_t {
   f4_e2m1,
 };
 
-/// The storage type with the same numbers; nullopt for codes narrower than a byte.
+/// The DType of the same number format; nullopt for codes narrower than a byte.
 std::optional<DType> storage_dtype(CodeType type) noexcept;
-/// f32, f16, bf16, i8, u8, f8_e4m3 and f8_e5m2 as elements of a weight matrix.
+/// The CodeType of f32, f16, bf16, i8, u8, f8_e4m3 or f8_e5m2.
 /// Errors: invalid_argument  another storage type
 CodeType code_type(DType dtype);
 
@@ -47,11 +47,11 @@ constexpr int bits(CodeType type) noexcept {
       return 8;
   }
 }
-/// Whether its codes are whole numbers that a scale and a zero point make into numbers.
+/// Whether the codes are integers, which a scale and a zero point turn into numbers.
 constexpr bool is_integer(CodeType type) noexcept {
   return type == CodeType::i8 || type == CodeType::u8 || type == CodeType::i4 || type == CodeType::u4;
 }
-/// Lower-case name, as the enumerator's.
+/// The enumerator's name, in lower case.
 constexpr const char* name(CodeType type) noexcept {
   switch (type) {
     case CodeType::f32:
@@ -81,11 +81,11 @@ constexpr const char* name(CodeType type) noexcept {
   }
   return "?";
 }
-/// What an integer code counts from when its matrix has no zero points; 0 for the others.
+/// The zero point of integer codes whose matrix has no zero points; 0 for the other types.
 constexpr int implicit_zero(CodeType type) noexcept {
   return type == CodeType::u8 ? 128 : type == CodeType::u4 ? 8 : 0;
 }
-/// What packed weights hold it as: signed integers count from 0 or from their group's zero point.
+/// The type in packed weights: unsigned codes become signed ones, relative to 0 or to their group's zero point.
 constexpr CodeType packed_type(CodeType type) noexcept {
   return type == CodeType::u8 ? CodeType::i8 : type == CodeType::u4 ? CodeType::i4 : type;
 }

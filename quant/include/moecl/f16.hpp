@@ -23,7 +23,7 @@ inline float f16_to_f32(std::uint16_t code) noexcept {
   return value;
 }
 
-/// Rounds to nearest even; too large gives infinity, a NaN stays a (quiet) NaN of the same sign.
+/// Rounds to nearest even. Values too large become infinity; a NaN stays a (quiet) NaN of the same sign.
 inline std::uint16_t f16_from_f32(float value) noexcept {
   std::uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));

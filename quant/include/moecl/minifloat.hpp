@@ -12,11 +12,11 @@ namespace moecl {
 /// Source: OCP 8-bit Floating Point Specification 1.0; OCP Microscaling Formats 1.0, section 5.3
 struct Minifloat {
   int exponent_bits, mantissa_bits;
-  int min_exponent;      ///< of the smallest normal number
+  int min_exponent;      ///< exponent of the smallest normal number
   std::uint8_t largest;  ///< code of the largest finite number
 
   constexpr int bits() const noexcept { return 1 + exponent_bits + mantissa_bits; }
-  /// Of the largest finite number.
+  /// Exponent of the largest finite number.
   constexpr int max_exponent() const noexcept { return min_exponent + (largest >> mantissa_bits) - 1; }
 
   /// The number that a code stands for.
@@ -34,7 +34,7 @@ struct Minifloat {
     return sign != 0 ? -value : value;
   }
 
-  /// Rounds to nearest even; what is larger than the largest finite number, infinity too, becomes that number. A NaN
+  /// Rounds to nearest even. Magnitudes above the largest finite number, infinity too, become that number. A NaN
   /// becomes the NaN of all ones, or zero in a format without NaN.
   std::uint8_t encode(float value) const noexcept {
     const int sign = std::signbit(value) ? 1 << (bits() - 1) : 0, all_ones = (1 << (bits() - 1)) - 1;
@@ -42,7 +42,7 @@ struct Minifloat {
     const float magnitude = std::min(std::abs(value), decode(largest));
     if (magnitude == 0) return static_cast<std::uint8_t>(sign);
     const int exponent = std::max(std::ilogb(magnitude), min_exponent);
-    // In steps of that exponent; rounding up to the next exponent carries into its bits.
+    // The magnitude in steps of that exponent. Rounding up to the next exponent carries into the exponent bits.
     const auto steps = static_cast<int>(std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent)));
     return static_cast<std::uint8_t>(sign | (((exponent - min_exponent) << mantissa_bits) + steps));
   }

@@ -11,7 +11,7 @@
 namespace moecl {
 
 /// The part of a [rows, columns] matrix that shares a scale. Rows are tokens (activations) or output channels
-/// (weights); columns are what a product sums over.
+/// (weights); columns are the dimension that a product sums over.
 struct ScaleGroup {
   static constexpr std::int64_t whole = -1;  ///< the full extent
   std::int64_t rows = whole, columns = whole;
@@ -34,26 +34,27 @@ enum class ScaleFormat : std::uint8_t {
   e4m3,  ///< fp8, times one real number for the whole matrix. Source: NVFP4
 };
 
-/// Which power of two a scale becomes that comes from its group's numbers: of amax, the largest magnitude, divided by
-/// that of the format's largest number, or of amax / that number itself.
+/// How a scale that is computed from its group's numbers is rounded to a power of two. amax is the largest magnitude of
+/// the group. Rules for amax round it to a power of two, and divide that by the power of two of the format's largest
+/// number. The rule `ratio_up` rounds amax / that largest number.
 enum class ScaleRounding : std::uint8_t {
-  standard,      ///< e8m0: amax down. real: not rounded. Source: OCP Microscaling Formats 1.0, section 6.3
-  ratio_up,      ///< amax / largest number, up. Source: DeepGEMM, ue8m0; ModelOpt, MXFP8
-  amax_up,       ///< amax, up. Source: Quark, ceil
-  amax_even,     ///< amax, up from 1.75 times a power of two on. Source: compressed-tensors, mxfp4 and mxfp8
-  amax_nearest,  ///< amax, up where rounding to the format's mantissa leads there. Source: Quark, even
+  standard,      ///< e8m0: amax rounded down. real: not rounded. Source: OCP Microscaling Formats 1.0, section 6.3
+  ratio_up,      ///< amax / largest number, rounded up. Source: DeepGEMM, ue8m0; ModelOpt, MXFP8
+  amax_up,       ///< amax, rounded up. Source: Quark, ceil
+  amax_even,     ///< amax, rounded up from 1.75 times a power of two on. Source: compressed-tensors, mxfp4 and mxfp8
+  amax_nearest,  ///< amax, rounded up where rounding it to the format's mantissa carries. Source: Quark, even
 };
 
 /// How one operand of a product is quantized.
 struct OperandQuant {
-  std::optional<CodeType> type;  ///< of the codes; none: not quantized
+  std::optional<CodeType> type;  ///< type of the codes; none: not quantized
   ScaleGroup group;
   ScaleFormat scale = ScaleFormat::real;
-  bool zero_points = false;   ///< integer codes count from a zero point of their group
-  bool static_scale = false;  ///< activations: the checkpoint has the scale; else it comes from the numbers themselves
-  ScaleRounding rounding = ScaleRounding::standard;  ///< of scales that come from the numbers; what stored ones went by
-  /// Of real scales that come from the numbers: amax counts as at most this (range: above 0), and the scale is at least
-  /// that (range: finite, not negative).
+  bool zero_points = false;   ///< integer codes are relative to a zero point of their group
+  bool static_scale = false;  ///< activations: the checkpoint has the scale; else it is computed from the numbers
+  ScaleRounding rounding = ScaleRounding::standard;  ///< of computed scales; for stored ones, how they were computed
+  /// Limits of real scales that are computed from the numbers: `most_amax` bounds amax from above (range: above 0),
+  /// `least_scale` bounds the scale from below (range: finite, not negative).
   float most_amax = std::numeric_limits<float>::infinity(), least_scale = 0;
 
   bool quantized() const noexcept { return type.has_value(); }
@@ -68,7 +69,7 @@ struct QuantScheme {
   bool quantized() const noexcept { return weights.quantized() || activations.quantized(); }
 
   static QuantScheme none() { return {}; }
-  /// int8 weights with a scale for each output channel; int8 activations, scaled token by token when they come.
+  /// int8 weights with a scale for each output channel; int8 activations with a dynamic scale for each token.
   static QuantScheme int8_w8a8() {
     return {{CodeType::i8, ScaleGroup::per_token()}, {CodeType::i8, ScaleGroup::per_channel()}};
   }
@@ -83,7 +84,7 @@ struct QuantScheme {
   static QuantScheme int4_w4a16(std::int64_t group = 128, bool zero_points = false) {
     return {{}, {CodeType::u4, ScaleGroup::per_group(group), ScaleFormat::real, zero_points}};
   }
-  /// The same weights with int8 activations, scaled token by token.
+  /// The same weights with int8 activations, which have a scale for each token.
   static QuantScheme int4_w4a8(std::int64_t group = 128) {
     return {{CodeType::i8, ScaleGroup::per_token()}, int4_w4a16(group).weights};
   }
@@ -91,12 +92,12 @@ struct QuantScheme {
   static QuantScheme fp8_w8a8() {
     return {{CodeType::f8_e4m3, ScaleGroup::per_token()}, {CodeType::f8_e4m3, ScaleGroup::per_channel()}};
   }
-  /// Blocks of weights, and runs of as many columns of activations. Source: DeepSeek-V3, arXiv:2412.19437, section 3.3
+  /// Weights in blocks, activations in groups of as many columns. Source: DeepSeek-V3, arXiv:2412.19437, section 3.3
   static QuantScheme fp8_w8a8_block(std::int64_t rows = 128, std::int64_t columns = 128) {
     return {{CodeType::f8_e4m3, ScaleGroup::per_group(columns)},
             {CodeType::f8_e4m3, ScaleGroup::per_block(rows, columns)}};
   }
-  /// OCP MX: blocks of 32 along what is summed over. Source: OCP Microscaling Formats 1.0
+  /// OCP MX: blocks of 32 along the dimension that is summed over. Source: OCP Microscaling Formats 1.0
   static OperandQuant mx(CodeType type) { return {type, ScaleGroup::per_group(32), ScaleFormat::e8m0}; }
   static QuantScheme mxfp4_w4a16() { return {{}, mx(CodeType::f4_e2m1)}; }
   static QuantScheme mxfp4_w4a4() { return {mx(CodeType::f4_e2m1), mx(CodeType::f4_e2m1)}; }
@@ -110,12 +111,12 @@ struct QuantScheme {
   static QuantScheme nvfp4_w4a4() { return {nvfp4(), nvfp4()}; }
 };
 
-/// The schemes above by name, which is that of their factory.
+/// A scheme above, with the name of its factory.
 struct NamedScheme {
   const char* name;
   QuantScheme scheme;
 };
-/// All of them.
+/// All schemes that have a name.
 std::vector<NamedScheme> named_schemes();
 /// nullopt when there is none of that name.
 std::optional<QuantScheme> scheme_named(std::string_view name);
@@ -130,7 +131,7 @@ std::string reject(const QuantScheme& scheme);
 /// Shape of the scales of a [rows, columns] operand; empty when it is not quantized.
 /// Range: a last group may be shorter, so extents round up
 std::vector<std::int64_t> scale_shape(const OperandQuant& operand, std::int64_t rows, std::int64_t columns);
-/// The same for a matrix of each expert: activations in the batched layout, and weights.
+/// The same for one matrix per expert: weights, or activations in the batched layout.
 std::vector<std::int64_t> batched_scale_shape(const OperandQuant& operand, std::int64_t experts, std::int64_t rows,
                                               std::int64_t columns);
 

@@ -6,12 +6,12 @@
 
 namespace moecl {
 
-/// A contiguous tensor in memory of its own; without elements, that has a byte.
+/// A contiguous tensor in a buffer of its own. A tensor without elements has a buffer of one byte.
 struct DeviceTensor {
   Buffer buffer;
   TensorView view;
 
-  /// What it holds at first is undefined. Errors: as Buffer
+  /// The initial contents are undefined. Errors: as Buffer
   DeviceTensor(Context& context, DType dtype, std::initializer_list<std::int64_t> shape);
   operator TensorView() const noexcept { return view; }
 };

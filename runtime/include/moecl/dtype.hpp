@@ -31,7 +31,7 @@ std::size_t size_bytes(DType dtype) noexcept;
 const char* name(DType dtype) noexcept;
 /// The dtype of that name; nullopt when there is none.
 std::optional<DType> dtype_from_name(std::string_view name) noexcept;
-/// f32, f16 and bf16: what activations and unquantized weights may be stored as.
+/// Whether activations and unquantized weights may have this type: f32, f16 and bf16.
 bool is_activation_dtype(DType dtype) noexcept;
 
 }  // namespace moecl

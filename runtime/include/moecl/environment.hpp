@@ -6,12 +6,12 @@
 
 namespace moecl {
 
-/// A variable, what it says, and what holds while it is unset.
+/// An environment variable, its meaning, and what applies while it is unset.
 struct EnvironmentVariable {
   std::string_view name, meaning, fallback;
 };
 
-/// Every environment variable that the library reads. ContextOptions sets the same from code and goes first.
+/// Every environment variable that the library reads. ContextOptions sets the same options and takes precedence.
 inline constexpr std::array<EnvironmentVariable, 9> environment_variables{{
     {"MOECL_CACHE", "keep compiled programs on disk: on, off", "on"},
     {"MOECL_CACHE_DIR", "folder of compiled programs", "$XDG_CACHE_HOME/moecl/cl, else $HOME/.cache/moecl/cl"},

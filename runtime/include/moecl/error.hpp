@@ -4,10 +4,10 @@
 
 namespace moecl {
 
-/// What kind of thing went wrong; the message says what was expected and what came, with the numbers.
+/// The kind of failure. The message says what was expected and what was found, with the numbers.
 enum class ErrorCode {
   invalid_argument,   ///< a shape, dtype, option or id the caller passed is wrong
-  unsupported,        ///< the request is meaningful, this library or device cannot do it
+  unsupported,        ///< the request is meaningful, but this library or device cannot do it
   invalid_data,       ///< a file or its contents are malformed or contradict each other
   io_error,           ///< the operating system refused a file operation
   no_device,          ///< no usable OpenCL platform or device
@@ -20,11 +20,11 @@ enum class ErrorCode {
 /// "invalid_argument"
 const char* to_string(ErrorCode code) noexcept;
 
-/// What moecl throws. std::bad_alloc, and what a caller's callback throws, pass through.
+/// The exception that moecl throws. std::bad_alloc and exceptions of a caller's callback pass through.
 ///
 /// On one device invalid_argument and unsupported leave streams and outputs untouched: arguments are checked before
-/// anything is enqueued. After any other error part of the commands may be enqueued, and outputs are undefined: keep
-/// the call's memory until the stream has finished. Over ranks: see Communicator and ParallelLayer.
+/// anything is enqueued. After any other error some commands may be enqueued, and outputs are undefined: keep the
+/// memory passed to the call until the stream has finished. Over ranks: see Communicator and ParallelLayer.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message, int cl_status = 0)

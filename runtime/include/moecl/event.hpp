@@ -24,8 +24,8 @@ class Event {
   /// Gives the reference to the caller.
   _cl_event* release() noexcept { return std::exchange(handle_, nullptr); }
 
-  /// Stops the host until the event completes. Of a rank's stream, use Communicator::wait: it ends where a driver
-  /// refuses to set an event that commands wait for, too. Errors: device_error  a command before it failed
+  /// Stops the host until the event completes. For an event of a rank's stream use Communicator::wait, which also ends
+  /// if the driver refuses to set an event that commands wait for. Errors: device_error  a command before it failed
   void wait() const;
   /// Never blocks. Errors: device_error  the command failed
   bool is_complete() const;
@@ -34,7 +34,7 @@ class Event {
   _cl_event* handle_ = nullptr;
 };
 
-/// Events that must complete before a command starts. Owns nothing; empty events are left out by the maker.
+/// Events that must complete before a command starts. Owns nothing. The caller leaves out empty events.
 struct WaitList {
   _cl_event* const* events = nullptr;
   std::uint32_t count = 0;
@@ -44,12 +44,12 @@ struct WaitList {
   WaitList(const std::vector<_cl_event*>& list) : WaitList(list.data(), static_cast<std::uint32_t>(list.size())) {}
 };
 
-/// How a command is tied to others: what it waits for (beside the stream's own order) and who wants its event.
+/// Dependencies of a command: the events it waits for (besides the stream's own order), and where its event goes.
 struct Submit {
   WaitList wait;
-  /// Receives an event that completes when the operation's last command has; an event costs, so ask only where needed.
-  /// Nothing is flushed: StreamView::flush goes before another queue waits for it or the host polls it. Event::wait
-  /// flushes.
+  /// Receives an event that completes with the operation's last command. An event costs, so ask only where needed.
+  /// Nothing is flushed: call StreamView::flush before another queue waits for the event or the host polls it.
+  /// Event::wait flushes.
   Event* done = nullptr;
 };
 

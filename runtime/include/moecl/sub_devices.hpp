@@ -6,14 +6,14 @@
 
 namespace moecl {
 
-/// Parts of one device, each with compute units of its own, for ranks that would otherwise share it.
+/// Sub-devices of one device, each with compute units of its own, for ranks that would otherwise share the device.
 ///
 /// Lifetime: outlives every context that is made of them.
 class SubDevices {
  public:
-  /// Why the device cannot be divided so; empty when it can.
+  /// Why the device cannot be divided into that many parts; empty when it can.
   static std::string reject(const Device& device, std::uint32_t parts);
-  /// As even parts as its compute units allow, the remainder to the first.
+  /// Divides the compute units evenly; each of the first parts gets one more if there is a remainder.
   /// Errors: unsupported  `reject` says why; device_error  the driver does not do what it offers
   SubDevices(const Device& device, std::uint32_t parts);
   SubDevices(SubDevices&&) noexcept = default;

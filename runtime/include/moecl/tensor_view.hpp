@@ -42,9 +42,8 @@ struct TensorView {
 /// Errors: invalid_argument  the view is not `dtype` with that shape; -1 in `dims` accepts any extent. `what` names it.
 void expect_tensor(const TensorView& view, const char* what, DType dtype, std::initializer_list<std::int64_t> dims);
 
-/// Errors: invalid_argument  a view with elements has no memory or reaches beyond it, starts between two elements, or
-/// its
-///         last dimension is strided, which `any_order` allows. Nothing is expected of an absent view.
+/// Errors: invalid_argument  a view with elements has no memory, reaches beyond it or starts between two elements, or
+///         its last dimension is strided and `any_order` is false. An absent view is always accepted.
 void expect_memory(const TensorView& view, const char* what, bool any_order = false);
 
 }  // namespace moecl

@@ -20,14 +20,15 @@ struct WorkSummary {
 
 /// Records every kernel and transfer of a context, and host spans, for ui.perfetto.dev and chrome://tracing.
 ///
-/// Times are the host's steady clock. A device's clock is shifted onto it by the time at which both saw a command
-/// enqueued, so that none is queued before the host asked for it; the shift is short by at most the quickest enqueue
-/// (microseconds). Queues without usable event times (the driver has none, or the caller's queue has no profiling) get
-/// host times instead: from the enqueue, or the end of the command before, to the driver's report of completion, which
-/// Mesa rusticl was seen to give up to 0.2 ms after finish returned; a line in the log and the file itself say so.
+/// Times are those of the host's steady clock. Device times are shifted onto it: the shift aligns the times at which
+/// host and device saw a command enqueued, so that no command is queued before the host asked for it. The shift is too
+/// short by at most the quickest enqueue (microseconds). Queues without usable event times (the driver has none, or the
+/// caller's queue has no profiling) get host times instead. A command then lasts from its enqueue, or the end of the
+/// command before, to the driver's report of completion. Mesa rusticl may give that report up to 0.2 ms after finish
+/// returned. The log and the file say which queues have host times.
 ///
-/// Threads: safe. Cost: profiling queues cost 7 to 10 us a command on NVIDIA, so only contexts made to trace have one;
-/// each command keeps its event and about 300 bytes until `clear`.
+/// Threads: safe. Cost: profiling queues cost 7 to 10 us a command on NVIDIA, so only contexts made to trace have them.
+/// Each command keeps its event and about 300 bytes until `clear`.
 class Trace {
  public:
   Trace();
@@ -35,7 +36,7 @@ class Trace {
 
   /// Now, on the clock of the trace.
   static std::int64_t now_ns() noexcept;
-  /// Retains the event; its times are read when the trace is. `begin_ns`: when the host began to enqueue the command.
+  /// Retains the event; its times are read with the trace. `begin_ns`: when the host began to enqueue the command.
   void command(StreamView stream, const Event& event, WorkInfo info, std::int64_t begin_ns);
   /// Records the lifetime of the object as a host span.
   class Span {
@@ -51,20 +52,20 @@ class Trace {
     std::int64_t begin_ns_;
   };
 
-  /// Totals by name and variant, longest first. Stops the host until the commands recorded before are complete; those
-  /// that others record meanwhile are left out, as in write_chrome_json.
+  /// Totals by name and variant, longest first. Stops the host until the commands recorded so far are complete.
+  /// Commands that other threads record meanwhile are left out, as in write_chrome_json.
   std::vector<WorkSummary> summary();
   /// Writes the recorded commands and spans in Chrome's JSON object format. Stops the host as `summary` does.
   ///
   /// `traceEvents`, times in microseconds since the trace was made:
-  /// - ph M: process_name and thread_name. pid 1 is the host with a tid a thread; then a pid a device with a tid a
-  /// queue.
+  /// - ph M: process_name and thread_name. pid 1 is the host, with a tid for each thread. Then each device has a pid,
+  ///   with a tid for each queue.
   /// - ph X, cat kernel or transfer: a command, with args variant, shape, bytes, flops, and `failed` with its status.
   /// - ph X, cat span: a `Span`. ph X, cat enqueue: the host call that enqueued a command, named after it.
   /// - ph s and f, cat flow: an arrow from that call to the command, by id.
   ///
   /// `otherData`: producer, and host_times with the queues that have host times, each with the reason.
-  /// Errors: io_error  it cannot be written; nothing is half written. Host memory that runs out ends the process
+  /// Errors: io_error  the file cannot be written; no part of it is left. If host memory runs out, the process ends
   /// Source: "Trace Event Format", the Chromium project
   void write_chrome_json(const std::string& path);
   /// Forgets what was recorded, for example after a warm-up.

@@ -13,7 +13,7 @@ struct WorkInfo {
   std::string_view name;     ///< operator or transfer: "grouped_gemm"
   std::string_view variant;  ///< kernel variant that was chosen
   std::string shape;         ///< "[33, 96] x [8, 160, 96]"
-  std::uint64_t bytes = 0;   ///< least bytes moved
+  std::uint64_t bytes = 0;   ///< minimum of bytes moved
   std::uint64_t flops = 0;
   WorkKind kind = WorkKind::kernel;
 };

@@ -11,11 +11,11 @@ namespace moecl {
 class WorkspaceLayout {
  public:
   static constexpr std::uint64_t alignment_bytes = 256;
-  /// Of the first byte of a layer's workspace: kernels load vectors of so many.
+  /// Alignment of the first byte of a layer's workspace: kernels load vectors of that many bytes.
   static constexpr std::uint64_t base_alignment_bytes = 16;
   /// Errors: invalid_argument  the total overflows 63 bits
   std::uint64_t add(std::uint64_t size_bytes);
-  /// A contiguous tensor that has no memory yet: `tensor_in` gives it that of a workspace.
+  /// Reserves a contiguous tensor without memory: `tensor_in` places it in a workspace.
   /// Errors: as above; invalid_argument  a negative extent, or its size overflows
   TensorView add(DType dtype, std::initializer_list<std::int64_t> dims);
   std::uint64_t total_bytes() const noexcept { return total_; }
@@ -24,7 +24,7 @@ class WorkspaceLayout {
   std::uint64_t total_ = 0;
 };
 
-/// A tensor of a layout in its place. Errors: invalid_argument  the workspace ends before it does
+/// A tensor of a layout, in the workspace's memory. Errors: invalid_argument  the tensor ends beyond the workspace
 TensorView tensor_in(BufferView workspace, const TensorView& place);
 
 /// Reusable scratch memory of one stream. Grows, never shrinks; contents are undefined between calls.
