@@ -14,13 +14,13 @@ namespace moecl::c_api {
 namespace {
 
 constexpr std::size_t longest_message = 4096;
-/// No struct of this interface comes near; what is larger was never set.
+/// Far above the size of any struct here: a larger size_bytes was never set.
 constexpr std::size_t largest_struct = 4096;
 
-// An array: a string would need a destructor at thread exit, and memory when there is none left.
+// An array, because a string would need a destructor at thread exit, and memory when there is none left.
 thread_local char last_message[longest_message] = "";
 
-/// Unset where the caller leaves it to the environment.
+/// nullopt for MOECL_DEFAULT: the caller leaves the choice to the environment.
 std::optional<bool> switched(std::int32_t value, const char* what) {
   require(value >= MOECL_DEFAULT && value <= MOECL_OFF, "{}: {} is not in [0, {}]", what, value,
           static_cast<int>(MOECL_OFF));

@@ -1,4 +1,4 @@
-// Single experts that leave a layer and come to one, behind the C interface.
+// The C interface that copies single experts out of a layer and into one.
 #include <moecl/layer_builder.h>
 
 #include "host/c_api/parallel.hpp"

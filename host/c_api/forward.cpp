@@ -9,7 +9,7 @@
 namespace moecl::c_api {
 namespace {
 
-/// The scales of codes, in the form that the layer takes.
+/// The scales of an input that consists of codes, in the form that the layer takes.
 TensorView code_scales(const Context& context, const OperandQuant& activations, std::int64_t width,
                        const moecl_forward_args& args) {
   const std::int64_t group = std::max<std::int64_t>(activations.group.columns, 0);
@@ -64,7 +64,7 @@ MoeForward forward_args(const Context& context, const MoeShape& shape, const Moe
       args.expert_input.memory == nullptr && args.ids.memory == nullptr && args.given_logits.memory == nullptr;
   if (tokens == 0 || args.x.memory != nullptr || needs_x)
     forward.x = tensor_of(context, args.x, "x", stored, tokens, shape.hidden);
-  // Without tokens there is no memory, but what the ranks bring is of one form.
+  // A rank without tokens has no memory, but its input must have the same form as those of the other ranks.
   const bool codes = args.expert_input_scale.memory != nullptr || (tokens == 0 && !is_activation_dtype(input));
   if (tokens > 0 || !codes)
     forward.expert_input = optional(args.expert_input, "expert_input", input, width);

@@ -3,7 +3,7 @@
 namespace moecl::c_api {
 namespace {
 
-/// The stream, on which the layer's weights may be replaced.
+/// The stream on which the layer's weights are replaced, checked to be of the layer's cl_context.
 StreamView stream_of(const moecl_layer* layer, const moecl_stream* stream) {
   const moecl_stream& on = required(stream, "stream");
   require(on.context->handle() == required(layer, "layer").context->handle(),

@@ -17,21 +17,22 @@ Enum enumerator(std::int32_t value, Enum last, const char* what) {
   return static_cast<Enum>(value);
 }
 
-/// @param weights  of one expert at least. @param stored  The type where the caller says none
+/// @param stored  The dtype where the caller gives none
 MoeLayerOptions layer_options(const moecl_layer_options& from, DType stored);
-/// Of a layer whose description says how many shared experts are fused. Errors: invalid_argument  the options say it
+/// Options beside a desc, which alone gives the number of fused shared experts.
+/// Errors: invalid_argument  the options give it
 moecl_layer_options read_options_beside_desc(const moecl_layer_options* options);
-/// `fuse_shared_experts`, of any; 0: the layer as it is.
+/// The layer with its shared experts turned into `count` routed ones by fuse_shared_experts; 0: unchanged.
 MoeLayerConfig fused(const MoeLayerConfig& config, std::int32_t count);
 MoeShape shape_of(const moecl_layer_desc& desc);
 moecl_residency_counts residency_counts(const MoeLayerReport& report, const ResidencyCounts& counts);
-/// Views of the caller's weights, of all experts; whether all are there is the layer's own check.
+/// Views of the caller's weights, of all experts. The layer itself checks that none is missing.
 MoeWeights weights_of(const moecl_layer_desc& desc);
 
-/// Both, with the shared experts as routed ones where the description wants that.
+/// Shape and weights of the layer. Shared experts become routed ones where the description asks for that.
 FusedShared layer_of(const moecl_layer_desc& desc);
 
-/// The one expert of a description. Errors: invalid_argument  it has more
+/// The only expert of a description. Errors: invalid_argument  desc.experts is not 1
 ExpertMatrices expert_of(const moecl_layer_desc& desc);
 
 /// A layer of a checkpoint; -1: the first that has experts.
@@ -39,12 +40,12 @@ struct StoredLayer {
   Checkpoint checkpoint;
   MoeLayerConfig config;
 
-  /// @param router_spec  NULL: none
+  /// @param router_spec  Path of a router spec; NULL: none
   StoredLayer(const char* model_dir, std::int32_t layer, const char* router_spec, std::int32_t fused_shared_experts);
   MoeWeights weights() const;
-  /// Of those experts alone.
+  /// The weights with those experts alone.
   MoeWeights weights(const std::vector<std::int64_t>& expert_ids) const;
-  /// As `layer_options`, with the activations of the checkpoint's scheme.
+  /// As `layer_options`; activations that the caller leaves open are those of the checkpoint's scheme.
   MoeLayerOptions options(const moecl_layer_options& given, const MoeWeights& weights) const;
 };
 

@@ -1,4 +1,4 @@
-// Layers under construction behind the C interface.
+// The C interface of layer builders.
 #include <moecl/layer_builder.h>
 #include <moecl/layer_builder.hpp>
 #include <moecl/named_weights.hpp>
@@ -13,7 +13,7 @@
 namespace moecl::c_api {
 namespace {
 
-/// What a rank's builder needs beside it.
+/// What the handle of a rank's builder holds beside the builder.
 struct RankOfBuilder {
   std::shared_ptr<GroupOfStreams> ranks;
   ExpertRank rank;
@@ -24,9 +24,9 @@ struct RankOfBuilder {
 }  // namespace moecl::c_api
 
 struct moecl_layer_builder {
-  std::shared_ptr<moecl::Context> context;  ///< of one device
+  std::shared_ptr<moecl::Context> context;  ///< of a builder for one device; null for a rank
   moecl::LayerBuilder builder;
-  bool by_shard;  ///< names are those of named_layer
+  bool by_shard;  ///< tensors have the names of named_layer
   std::string router_spec = {};
   std::optional<moecl::c_api::RankOfBuilder> of_rank = {};
 };
@@ -41,7 +41,7 @@ static_assert(static_cast<int>(StoredForm::rows) == MOECL_FORM_ROWS &&
               static_cast<int>(StoredForm::awq) == MOECL_FORM_AWQ &&
               static_cast<int>(StoredForm::blocks) == MOECL_FORM_BLOCKS);
 
-/// What a builder is of.
+/// The layer that a builder makes.
 struct Described {
   MoeLayerConfig config;
   MoeLayerOptions options;

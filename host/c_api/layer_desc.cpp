@@ -28,7 +28,7 @@ static_assert(static_cast<int>(ExpertLayout::standard) == MOECL_LAYOUT_STANDARD 
 static_assert(static_cast<int>(PanelLayout::n_major) == 0 &&
               static_cast<int>(PanelLayout::k_words) == MOECL_PANELS_K_WORDS - MOECL_PANELS_N_MAJOR);
 
-/// Rows [first_row, first_row + rows) of an array with that many columns; absent when the array is.
+/// Rows [first_row, first_row + rows) of an array with `columns` columns; absent when the array is absent.
 HostMatrix matrix(moecl_host_array array, const char* what, std::int64_t first_row, std::int64_t rows,
                   std::int64_t columns) {
   if (array.data == nullptr) return {};
@@ -37,7 +37,7 @@ HostMatrix matrix(moecl_host_array array, const char* what, std::int64_t first_r
   return {static_cast<const std::byte*>(array.data) + skipped, dtype, rows, columns};
 }
 
-/// Which of the caller's fields hold a product's matrices, and their names.
+/// The caller's fields that may hold one product's matrices, and their name in messages.
 struct NamedArray {
   moecl_host_array plain;
   const moecl_quantized_array& quantized;
@@ -188,7 +188,7 @@ MoeWeights weights_of(const moecl_layer_desc& desc) {
   const bool fused_bias = desc.gate_up_bias.data != nullptr, alternate = desc.gate_up_interleaved != 0;
   const RowRange gate_rows = alternate ? RowRange{0, inter, 2} : RowRange{0, inter},
                  up_rows = alternate ? RowRange{1, inter, 2} : RowRange{inter, inter};
-  // A row of biases is a column of one row for each.
+  // The biases of gate or up: a row vector, whose column stride is the step of their rows.
   const auto half_of_bias = [&](std::int64_t expert, RowRange rows) {
     HostMatrix bias = matrix(desc.gate_up_bias, "gate_up_bias", 2 * expert * inter + rows.first, 1, 1);
     bias.columns = bias.present() ? rows.count : 0;

@@ -1,4 +1,4 @@
-// The caller's OpenCL objects: memory and events.
+// Checks the caller's OpenCL objects: memory and events.
 #include <CL/cl.h>
 
 #include "host/c_api/c_api.hpp"

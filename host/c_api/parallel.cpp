@@ -1,4 +1,4 @@
-// Layers over ranks behind the C interface.
+// The C interface of layers over several ranks.
 #include "host/c_api/parallel.hpp"
 
 #include <moecl/expert_migration.hpp>
@@ -49,7 +49,7 @@ MoeWeights of_experts(const MoeWeights& all, const std::vector<std::int64_t>& ex
   return some;
 }
 
-/// Of the caller's table.
+/// The placement of the caller's table, which must have as many places as the layer.
 PlacementPlan given_places(moecl_parallel_layer& of, const std::int32_t* expert_of_place, std::int32_t count,
                            bool may_lack) {
   return of.rank.ep.together([&] {
@@ -59,7 +59,7 @@ PlacementPlan given_places(moecl_parallel_layer& of, const std::int32_t* expert_
   });
 }
 
-/// @param weights_of  those of the given experts
+/// @param weights_of  Gives the weights of a list of experts
 template <class Weights>
 moecl_parallel_layer* make_layer(const moecl_communicator& on, const Decided& decided, const MoeShape& shape,
                                  const MoeLayerOptions& options, Weights weights_of) {
@@ -69,7 +69,7 @@ moecl_parallel_layer* make_layer(const moecl_communicator& on, const Decided& de
                      ParallelLayer(rank, decided.plan, shape, weights_of(experts_of(rank, placement)), options));
 }
 
-/// A pass, and what it moved. @param run  Called with the layer and its operands
+/// Runs a pass and records the bytes that it received. @param run  Called with the layer and its operands
 template <class Run>
 moecl_status pass(moecl_parallel_layer* layer, const moecl_forward_args* args, Run run) {
   if (layer == nullptr) return failed(MOECL_INVALID_ARGUMENT, "layer: the pointer is null");

@@ -1,5 +1,5 @@
 #pragma once
-// Layers over ranks as the C interface describes them.
+// Layers over several ranks, as the C interface describes them.
 #include <moecl/parallel_config.hpp>
 #include <moecl/parallel_layer.h>
 #include <moecl/parallel_layer.hpp>
@@ -14,25 +14,25 @@ struct moecl_parallel_layer {
   moecl::StrategyChoice strategy;
   moecl::PlacementPlan placement;
   moecl::ParallelLayer layer;
-  std::string router_spec = {};                               ///< path; of a layer that was loaded by one
-  moecl::ParallelConfig place = {};                           ///< in the engine's grid
-  bool own_tokens = false, has_rules = false;                 ///< of each rank: replace_allreduce; AUTO for each pass
-  std::uint64_t bytes_received = 0, bytes_between_nodes = 0;  ///< in the last pass
+  std::string router_spec = {};                               ///< path of the spec it was loaded with; empty: none
+  moecl::ParallelConfig place = {};                           ///< this rank in the engine's grid
+  bool own_tokens = false, has_rules = false;                 ///< by replace_allreduce; rules choose per pass (AUTO)
+  std::uint64_t bytes_received = 0, bytes_between_nodes = 0;  ///< by the last pass
 };
 
 namespace moecl::c_api {
 
-/// Of the caller's table, of which `count` is not negative.
+/// The placement of the caller's table of `count` places. `count` must not be negative.
 PlacementPlan given_placement(const std::int32_t* expert_of_place, std::int32_t count, std::int32_t experts,
                               bool may_lack);
 
-/// Everything of the caller's options that every rank decides alike.
+/// What follows from the caller's options, the same on every rank.
 struct Decided {
   ExpertSharding sharding;
   std::int32_t ranks_per_node;
   StrategyChoice strategy;
   ParallelPlan plan;
-  ParallelConfig grid;  ///< of its first rank
+  ParallelConfig grid;  ///< of rank 0
 
   Decided(const moecl_parallel_options& from, const MoeShape& shape, std::int32_t ranks);
   ExpertRank rank_of(const Communicator& world) const {

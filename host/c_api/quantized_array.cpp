@@ -37,7 +37,7 @@ CodeType code_type_of(std::int32_t number, const char* what) {
   }
 }
 
-/// Storage of scales; those of e8m0 are bytes.
+/// The dtype in which scales are stored; e8m0 scales are u8.
 DType scale_type_of(std::int32_t number, const char* what) {
   if (number == MOECL_E8M0) return DType::u8;
   if (number == MOECL_F8_E4M3) return DType::f8_e4m3;
@@ -48,8 +48,8 @@ std::int64_t groups_of(std::int64_t elements, std::int64_t group) {
   return group == ScaleGroup::whole ? 1 : quotient_up(elements, group);
 }
 
-/// Codes of [rows, columns] of one expert, where the bytes of an expert begin `expert` times `expert_bytes` after the
-/// first ones.
+/// The codes [rows, columns] of one expert, which begin expert * expert_bytes bytes after those of expert 0.
+/// `expert_bytes` 0: there is no gap between experts.
 CodeMatrix codes_of(moecl_host_array array, moecl_code_layout layout, std::uint64_t expert_bytes, const char* what,
                     std::int64_t expert, std::int64_t rows, std::int64_t columns) {
   constexpr std::int64_t most = std::int64_t{1} << 40;
@@ -81,7 +81,7 @@ CodeMatrix codes_of(moecl_host_array array, moecl_code_layout layout, std::uint6
   return codes;
 }
 
-/// Every `step`-th row from the first on.
+/// Keeps only the rows of `range`.
 void take_rows(CodeMatrix& codes, RowRange range, const char* what) {
   require(range.step == 1 || codes.unit_rows() == 1, "{}: rows alternate, but a unit holds those of several", what);
   if (range.step == 1) {
@@ -107,7 +107,7 @@ WeightMatrix quantized_matrix(const moecl_quantized_array& array, const char* wh
   matrix.group = {or_default<std::int64_t>(array.group_rows, 1),
                   or_default<std::int64_t>(array.group_columns, ScaleGroup::whole)};
   const std::int64_t groups_n = groups_of(rows, matrix.group.rows), groups_k = groups_of(columns, matrix.group.columns);
-  // A part of the matrix begins with a group of its own, unless all rows share one.
+  // A part of the matrix must begin at the first row of a group, unless all rows share one group.
   const bool part = range.count != rows, shared = matrix.group.rows == ScaleGroup::whole;
   require(!part || shared || (range.step == 1 ? range.first % matrix.group.rows == 0 : matrix.group.rows == 1),
           "{}: groups of {} rows hold rows of gate and of up: give both apart", what, matrix.group.rows);

@@ -11,8 +11,8 @@ struct RowRange {
   std::int64_t first, count, step = 1;
 };
 
-/// Those rows of the matrix [rows, columns] of one expert, as a view; absent when the array is.
-/// Errors: invalid_argument  a type, a group or a layout that cannot be; `what` names the array
+/// A view of these rows of one expert's matrix [rows, columns]; absent when the array is absent.
+/// Errors: invalid_argument  an impossible type, group or layout; `what` names the array
 WeightMatrix quantized_matrix(const moecl_quantized_array& array, const char* what, std::int64_t expert,
                               std::int64_t rows, std::int64_t columns, RowRange range);
 /// The static scale of an expert's input; 0: there is none.

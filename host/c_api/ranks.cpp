@@ -10,9 +10,9 @@ static_assert(static_cast<int>(TransportKind::shared_context) + 1 == MOECL_TRANS
               static_cast<int>(TransportKind::mpi) + 1 == MOECL_TRANSPORT_MPI);
 
 constexpr std::int32_t last_transport = MOECL_TRANSPORT_MPI;
-/// More ranks than any process has: an unset count.
+/// More ranks than any process has: a larger count was never set.
 constexpr std::int32_t most_ranks = 1 << 16;
-/// Rows and columns whose products stay in range.
+/// An upper bound of rows and columns, with which their products stay in range.
 constexpr std::int64_t most_elements = std::int64_t{1} << 30;
 
 GroupOptions group_options(const moecl_rank_group_options* given) {
@@ -33,7 +33,7 @@ moecl_rank_group* handle_of(std::vector<moecl_stream> streams, RankGroup group) 
   return new moecl_rank_group{std::make_shared<GroupOfStreams>(GroupOfStreams{std::move(streams), std::move(group)})};
 }
 
-/// Those of this process.
+/// References to the streams of this process's ranks.
 std::vector<moecl_stream> held(moecl_stream* const* streams, std::int32_t count) {
   require(count >= 0 && count <= most_ranks, "streams: {} of them", count);
   std::vector<moecl_stream> all;
@@ -41,7 +41,7 @@ std::vector<moecl_stream> held(moecl_stream* const* streams, std::int32_t count)
   return all;
 }
 
-/// The group that `make` makes of the ranks here, whose streams it keeps.
+/// Makes a group of the ranks in this process by `make`. The handle keeps references to their streams.
 template <class Make>
 moecl_status group_of_streams(moecl_stream* const* streams, std::int32_t count, moecl_rank_group** out_group,
                               Make make) {
@@ -85,7 +85,7 @@ BufferView bytes_at(const Context& context, moecl_device_array array, std::uint6
   return memory.slice(0, bytes);
 }
 
-/// What the blocks of a rank need of its memory.
+/// The bytes of a rank's memory that its blocks need.
 std::uint64_t end_of(const Communicator::Blocks& blocks, const char* what) {
   std::uint64_t end = 0;
   for (std::size_t r = 0; r < blocks.bytes.size(); ++r) {

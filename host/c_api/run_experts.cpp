@@ -1,4 +1,4 @@
-// Experts of a layer in an exchange of the caller's behind the C interface.
+// The C interface that runs a layer's experts inside an exchange of the caller's own.
 #include <moecl/expert_rows.hpp>
 #include <moecl/run_experts.h>
 
@@ -10,7 +10,7 @@
 namespace moecl::c_api {
 namespace {
 
-/// Rows of a dispatcher or of the caller's; @param experts  of the layer here
+/// The rows of a dispatcher or of the caller. @param experts  The number of the layer's experts here
 ExpertRows expert_rows(const Context& context, const MoeShape& shape, const MoeLayerOptions& options,
                        std::int64_t experts, const moecl_expert_args& args) {
   const auto from = read_struct(args.rows, "args.rows");

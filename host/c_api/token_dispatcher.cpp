@@ -1,4 +1,4 @@
-// Strategies around the caller's own experts behind the C interface.
+// The C interface of token dispatchers: exchange strategies around the caller's own experts.
 #include <moecl/combine.hpp>
 #include <moecl/expert_sort.hpp>
 #include <moecl/index_vectors.hpp>
@@ -10,7 +10,7 @@
 #include "host/c_api/ranks.hpp"
 
 struct moecl_token_dispatcher {
-  /// What a call begins, in the order of a step.
+  /// The states of a step in their order. Each one accepts a single call, see `name_of`.
   enum class State { idle, dispatching, hooked, received, combining };
 
   std::shared_ptr<moecl::c_api::GroupOfStreams> ranks;
@@ -19,8 +19,8 @@ struct moecl_token_dispatcher {
   bool reduce_results;
   std::unique_ptr<moecl::Strategy> strategy;
   State state = State::idle;
-  std::int64_t tokens = 0, rows = 0;               ///< of the step
-  std::vector<std::int64_t> tokens_of_ranks = {};  ///< the same, where they are given
+  std::int64_t tokens = 0, rows = 0;               ///< of the current step
+  std::vector<std::int64_t> tokens_of_ranks = {};  ///< tokens of each rank, where the caller gives them
   moecl::TensorView out = {};
 };
 
@@ -45,7 +45,7 @@ const char* name_of(State state) {
   return "finish_combine";
 }
 
-/// A step of the dispatcher; what one rank alone is refused ends the group.
+/// Runs one call of a step. If it fails on one rank alone, the group ends.
 template <class Body>
 moecl_status step(moecl_token_dispatcher* dispatcher, State expected, State next, Body body) {
   if (dispatcher == nullptr) return failed(MOECL_INVALID_ARGUMENT, "dispatcher: the pointer is null");

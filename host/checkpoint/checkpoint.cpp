@@ -27,10 +27,10 @@ constexpr const char* index_name = "model.safetensors.index.json";
 struct Checkpoint::State {
   std::string dir;
   ModelConfig config;
-  /// Which shard has which tensor; absent with a single file.
+  /// The shard of each tensor; absent with a single file.
   std::optional<std::unordered_map<std::string, std::string>> shard_of;
   std::mutex mutex;
-  std::map<std::string, SafetensorsFile> shards;  // those opened so far; addresses stay
+  std::map<std::string, SafetensorsFile> shards;  // opened so far; insertion moves none of them
 
   std::string path(const std::string& file) const { return (std::filesystem::path(dir) / file).string(); }
 

@@ -31,7 +31,8 @@ QuantArgs parse_args(const nlohmann::json& args, const std::string& origin, Quan
   result.strategy = fields.text({{"strategy"}, group == ScaleGroup::whole ? "tensor" : "group"});
   OperandQuant& operand = result.operand;
   operand.zero_points = !fields.boolean({{"symmetric"}, true});
-  // "dynamic": true, false or "local": scales of groups from the numbers, one of the whole from the checkpoint
+  // "dynamic" is true, false or "local". Local: scales of groups are computed from the values, and one scale of the
+  // whole tensor is in the checkpoint.
   const nlohmann::json* dynamic = find_member(args, "dynamic");
   const auto* word = dynamic != nullptr ? dynamic->get_ptr<const std::string*>() : nullptr;
   const bool local = word != nullptr && *word == "local";
@@ -69,7 +70,7 @@ QuantArgs parse_args(const nlohmann::json& args, const std::string& origin, Quan
   return result;
 }
 
-/// What a format stores, and which codes it takes.
+/// How a format stores codes, and which codes it can hold.
 struct Format {
   const char* name;
   StoredForm form;
@@ -124,7 +125,7 @@ QuantizedModules parse_group(const nlohmann::json& group, const std::string& def
     // Source: compressed-tensors, generate_mx_scales
     if (of_inputs.operand.scale == ScaleFormat::e8m0) modules.scheme.activations.rounding = ScaleRounding::amax_even;
   }
-  // "Linear" is the class of every expert's matrices; other classes are none of them.
+  // "Linear" is the class of all expert matrices. Names of other classes match none of them.
   bool linear = false;
   for (std::string& target : text_list(group, "targets", fields)) {
     linear = linear || target == "Linear";

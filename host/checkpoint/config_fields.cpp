@@ -27,7 +27,7 @@ bool is_one_of(const nlohmann::json& type, const std::array<const char*, 2>& typ
   return std::any_of(types.begin(), types.end(), [&](const char* name) { return name != nullptr && type == name; });
 }
 
-/// Layers whose types a list has, or a text with a letter for each.
+/// The layers whose type is in `types`. `of_layers` is a list of type names, or a text with one letter per layer.
 template <class Types>
 std::vector<std::int64_t> layers_of_type(const Types& of_layers, const std::array<const char*, 2>& types) {
   std::vector<std::int64_t> layers;
@@ -45,7 +45,7 @@ std::vector<std::int64_t> layers_of_type(const Types& of_layers, const std::arra
 
 }  // namespace
 
-/// The layer's value of a list that has one for each; the one value of a list that repeats it; else the value itself.
+/// Of a list with one value per layer, this layer's; of a list of equal values, that value; else the value itself.
 const nlohmann::json& ConfigFields::of_layer(const nlohmann::json& value) const {
   if (!value.is_array() || value.empty()) return value;
   if (static_cast<std::int64_t>(value.size()) == layers_) return value[static_cast<std::size_t>(layer_)];

@@ -15,7 +15,7 @@
 namespace moecl {
 namespace {
 
-constexpr std::int64_t max_layers = 100'000;  // keeps a walk over a hostile config's layers short
+constexpr std::int64_t max_layers = 100'000;  // bounds loops over the layers of a hostile config
 
 template <class Value>
 struct Named {
@@ -141,7 +141,7 @@ ExpertTensorNames network_names(const ModelFamily& family, const NetworkNames& n
   return names;
 }
 
-/// The bias of a linear layer stands beside its weight.
+/// The name of the bias that belongs to a weight: ".bias" in place of ".weight".
 std::string bias_beside(const std::string& weight) {
   constexpr std::string_view suffix = ".weight";
   return weight.substr(0, weight.size() - suffix.size()) + ".bias";
@@ -184,7 +184,7 @@ SparseLayers parse_sparse_layers(const ModelFamily& family, const ConfigFields& 
   return sparse;
 }
 
-/// The number of layers that a family's types of layers tell; else 0.
+/// The number of layers by the length of the family's list of layer types; 0 where there is none.
 std::int64_t typed_layers(const std::string& model_type, const ConfigFields& fields) {
   const ModelFamily* family = find_family(model_type);
   if (family == nullptr || !family->layers_by_type) return 0;
@@ -283,7 +283,7 @@ ModelConfig read_common_config(const nlohmann::json& config, const std::string& 
 
 namespace {
 
-/// What config.json makes of one layer; `moe` has what does not depend on the family.
+/// Reads one layer from config.json. `moe` already has what does not depend on the family.
 MoeLayerConfig read_layer(const ModelFamily& family, const TextConfig& text, const ConfigFields& fields,
                           MoeLayerConfig moe) {
   const std::string selection = fields.text(family.selection);
@@ -322,7 +322,7 @@ ModelConfig read_family_config(const nlohmann::json& config, const std::string& 
     fail(ErrorCode::unsupported, "{}: \"{}\" asks for what no layer here computes", fields.origin(),
          family.unknown_field);
   ModelConfig result = read_common_config(config, origin);
-  if (result.num_layers == 0) fields.size(layers_field);  // says what is wrong
+  if (result.num_layers == 0) fields.size(layers_field);  // fails with a message about the field
   result.sparse = parse_sparse_layers(family, fields, result.num_layers);
 
   const auto layer = [&](int number) {

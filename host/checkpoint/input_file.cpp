@@ -13,7 +13,7 @@
 namespace moecl {
 namespace {
 
-constexpr std::uint64_t most_of_a_call = 1 << 30;  // Linux reads at most 2 GiB
+constexpr std::uint64_t most_of_a_call = 1 << 30;  // one read on Linux transfers at most 2 GiB
 
 }  // namespace
 

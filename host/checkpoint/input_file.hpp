@@ -4,8 +4,8 @@
 
 namespace moecl {
 
-/// A file that stays open while it is read: nothing of it is mapped, since a mapped file that becomes shorter ends the
-/// process. Who removes or replaces the file changes nothing of what is read here.
+/// A file that stays open as long as this object. It is read and not mapped, because a mapped file that becomes shorter
+/// ends the process. Removing or replacing the path does not change what is read here.
 ///
 /// Threads: all members may be called from several threads.
 class InputFile {
@@ -17,9 +17,9 @@ class InputFile {
   InputFile& operator=(const InputFile&) = delete;
 
   const std::string& path() const noexcept { return path_; }
-  /// When it was opened.
+  /// The size when the file was opened.
   std::uint64_t size() const noexcept { return size_; }
-  /// Bytes [offset, offset + size).
+  /// Copies bytes [offset, offset + size) to `to`.
   /// Errors: io_error  the device fails, or the file has become shorter
   void read(std::uint64_t offset, void* to, std::uint64_t size) const;
   std::string text(std::uint64_t offset, std::uint64_t size) const;

@@ -14,8 +14,8 @@ using nlohmann::json;
 
 constexpr std::uint64_t max_file_bytes = 100'000'000;
 
-/// Fails where a text is no JSON, and of what the parser would take, where it is nested too deeply or has a key twice.
-/// In a pass of its own: with a callback the parser walks through all members of an object each time one of them ends.
+/// Fails if a text is not JSON, is nested too deeply or has a key twice; the parser would accept the last two. This is
+/// a pass of its own: a parser with a callback walks through all members of an object each time one of them ends.
 class StrictJson : public nlohmann::json_sax<json> {
  public:
   StrictJson(const std::string& origin, int max_depth) : origin_(origin), max_depth_(max_depth) {}
@@ -52,13 +52,13 @@ class StrictJson : public nlohmann::json_sax<json> {
 
   const std::string& origin_;
   int max_depth_;
-  std::vector<std::unordered_set<std::string>> keys_;  ///< of the objects that are open; none of an array
+  std::vector<std::unordered_set<std::string>> keys_;  ///< a set per open object or array; empty for an array
 };
 
 }  // namespace
 
 JsonDocument parse_json(std::string_view text, const std::string& origin, int max_depth) {
-  // The parser takes a NUL for the end of the text and would not see what follows.
+  // The parser takes a NUL for the end of the text and would not see the rest.
   if (const auto nul = text.find('\0'); nul != text.npos)
     fail(ErrorCode::invalid_data, "{}: a NUL byte at offset {} of the JSON", origin, nul);
   StrictJson strict(origin, max_depth);

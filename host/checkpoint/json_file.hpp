@@ -19,7 +19,7 @@ JsonDocument read_json_file(const std::string& path);
 
 /// "a.b" as a pointer to member b of member a.
 nlohmann::json::json_pointer pointer_to(const std::string& path);
-/// The member at `path` of `object`, "a.b": of a member; nullptr when it is absent or null.
+/// The member of `object` at `path`; "a.b" is member b of member a. nullptr when it is absent or null.
 const nlohmann::json* find_member(const nlohmann::json& object, const std::string& path);
 
 }  // namespace moecl

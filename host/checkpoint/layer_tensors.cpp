@@ -89,7 +89,7 @@ HostMatrix LayerTensors::vector(const TensorPart& part) const {
   return matrix;
 }
 
-/// The part's first element as [rows, columns] of a tensor of that shape.
+/// A matrix [rows, columns] that begins at the part's first element. The tensor must have the given shape.
 HostMatrix LayerTensors::view(const TensorPart& part, const std::vector<std::int64_t>& shape) const {
   const HostTensor tensor = source_.tensor(part.name);
   if (without_leading_ones(tensor.shape, shape.size()) != shape)

@@ -12,7 +12,8 @@
 
 namespace moecl {
 
-/// The matrices of a network, without a gate where it has none; `expert` of `experts` when it is a routed one.
+/// Where the matrices of a network are stored; `gate` has no name if the network has no gate. For a routed expert,
+/// `expert` is its number among `experts`.
 struct NetworkParts {
   TensorPart gate, up, down;
 
@@ -28,17 +29,17 @@ class LayerTensors {
 
   /// Whether the checkpoint has this matrix, plain or quantized.
   bool has(const TensorPart& part) const;
-  /// Whether the checkpoint has it quantized, or plain in the part's shape.
+  /// Whether the checkpoint has this matrix, either quantized or plain and of the part's stored shape.
   bool fits(const TensorPart& part) const;
-  /// The tensors of the matrix, each as the names any one of which will do.
+  /// The tensors that the matrix needs. Each entry lists alternative names; any one of them is enough.
   std::vector<std::vector<std::string>> needed(const TensorPart& part) const;
-  /// The one place where a tensor's name becomes a matrix of weights. Errors: also those of QuantizedTensors
+  /// The only function that turns a tensor's name into a weight matrix. Errors: also those of QuantizedTensors
   WeightMatrix matrix(const TensorPart& part) const;
-  /// Of the matrix's input; nullopt where activations bring their own scales or stay plain.
+  /// The static scale of the matrix's input; nullopt where activations get their scales at run time or stay plain.
   std::optional<float> input_scale(const TensorPart& part) const;
-  /// The same of what is never quantized.
+  /// As `matrix`, for a tensor that is never quantized.
   HostMatrix plain(const TensorPart& part) const;
-  /// A vector as [1, rows]; stored with any number of leading dimensions of 1.
+  /// A vector as a matrix [1, rows]. The stored tensor may have any number of leading dimensions of 1.
   HostMatrix vector(const TensorPart& part) const;
 
  private:

@@ -8,8 +8,8 @@
 namespace moecl {
 namespace {
 
-/// The form of the experts that the checkpoint has: by its names, and where forms share those, by its shapes. For the
-/// message the released one when it has none.
+/// The form in which the checkpoint has the experts: found by names, and where forms share names, by shapes. If it has
+/// none of the forms, the result is the released one, for the error message.
 const ExpertTensorNames& choose_form(const LayerTensors& find, const MoeLayerConfig& config) {
   const ExpertTensorNames* named = nullptr;
   for (const ExpertTensorNames& form : config.names.experts) {
@@ -20,7 +20,7 @@ const ExpertTensorNames& choose_form(const LayerTensors& find, const MoeLayerCon
   return named == nullptr ? config.names.experts.front() : *named;
 }
 
-/// Experts id_of(0) to id_of(count - 1).
+/// The layer's weights with the experts id_of(0) to id_of(count - 1).
 template <class IdOf>
 MoeWeights find_weights(const Checkpoint& checkpoint, const MoeLayerConfig& config, std::int64_t count, IdOf id_of) {
   const LayerTensors find(checkpoint, config);

@@ -1,5 +1,5 @@
 #pragma once
-// What tells one model family from another, as data: a new family is a new row of the table, not a branch.
+// The differences between model families, as data: a new family is a new row of the table, not a branch.
 #include <moecl/gated_activation.hpp>
 #include <moecl/router_spec.hpp>
 
@@ -12,29 +12,31 @@
 
 namespace moecl {
 
-/// A value of config.json: the member of one of these names (of several, all must agree), else `fallback`; neither is
-/// an error. Without a name it is a constant of the family; "a.b" is a member of a member. A JSON null counts as
-/// absent; of a list with a value for each layer it is the layer's.
+/// A value of config.json: the member with one of `names`. If several of them are present, they must agree. If none is
+/// present, the value is `fallback`; without a fallback that is an error. A field without names is a constant of the
+/// family. "a.b" names a member of a member. A JSON null counts as absent. Of a list with one value per layer, the
+/// layer's own value is taken.
 template <class T>
 struct Field {
   std::array<const char*, 3> names{};
   std::optional<T> fallback{};
 };
 
-/// Where the gate, up and down matrices of a network stand; without a name for the gate it has none. In `name`
-/// "{expert}" stands for the expert's number (without it a tensor is stacked: all experts', one after the other) and
-/// "{matrix}" for one of `matrices`; gate and up of the same name are one tensor, gate first.
+/// Tensor names of the gate, up and down matrices of a network; a network whose gate has no name is not gated. In
+/// `name`, "{matrix}" stands for one of `matrices` and "{expert}" for the expert's number. A tensor without "{expert}"
+/// is stacked: it holds the matrices of all experts, one after the other. If gate and up have the same name, they share
+/// one tensor, gate first.
 struct NetworkNames {
   const char* name = nullptr;
   std::array<const char*, 3> matrices{"gate_proj", "up_proj", "down_proj"};
   bool transposed = false;   ///< stored [in, out]
-  bool alternating = false;  ///< rows of gate and up alternate in their one tensor
+  bool alternating = false;  ///< rows of gate and up alternate in the tensor that they share
   const char* bias = nullptr;
-  bool flat = false;  ///< each is [I, H], down too; stacked: [E * I, H]
+  bool flat = false;  ///< all three are [I, H], down too; stacked: [E * I, H]
 };
 
-/// One model_type of transformers (or several that differ in no field here); defaults are those of its configuration
-/// class.
+/// One model_type of transformers, or several that differ in no field here. The fallbacks are the defaults of its
+/// configuration class in transformers.
 struct ModelFamily {
   std::array<const char*, 4> model_types{};
 
@@ -47,50 +49,51 @@ struct ModelFamily {
   Field<const char*> selection{{}, "greedy"};   ///< a row of `selection_methods`
   Field<std::int64_t> groups{}, kept_groups{};  ///< asked for only when the selection method has groups
   Field<bool> selection_bias{{}, true};         ///< asked for only when the selection method has a bias
-  Field<double> mixer_jitter{{}, 0.0};          ///< asked for only of sparse mixers
+  Field<double> mixer_jitter{{}, 0.0};          ///< asked for only when the score is sparse_mixer
   Field<bool> renormalise{{}, false};
-  Field<double> weight_norm{};     ///< with a name instead of `renormalise`: 1 is the sum of the weights, null is false
-  bool renormalise_single = true;  ///< the weight of the only expert of a token as well
+  Field<double> weight_norm{};     ///< if named, replaces `renormalise`: 1 (the weights' sum) is true, null is false
+  bool renormalise_single = true;  ///< renormalise also where a token has only one expert
   float renormalise_epsilon = 0;
   Field<double> renormalise_minimum{{}, 0.0};
   Field<double> scaling{{}, 1.0};
   bool weight_on_input = false;
 
-  ActivationFunction activation = ActivationFunction::silu;  ///< silu: or what `activation_name` says
+  ActivationFunction activation = ActivationFunction::silu;  ///< silu: `activation_name` decides
   Field<const char*> activation_name{{"hidden_act"}, "silu"};
-  Field<double> activation_alpha{{}, 1.702}, activation_limit{{}, 7.0};  ///< asked for only of swigluoai
+  Field<double> activation_alpha{{}, 1.702}, activation_limit{{}, 7.0};  ///< asked for only with swigluoai
 
   Field<std::int64_t> shared_experts{{}, 0};  ///< how many; null in config.json: none
-  Field<std::int64_t> shared_width{};         ///< I of one of them; together they act as one of the summed width
-  Field<bool> shared_bias{{}, false};         ///< of the shared experts' three products
+  Field<std::int64_t> shared_width{};         ///< I of one; all of them act as one expert of the summed width
+  Field<bool> shared_bias{{}, false};         ///< the shared experts' three products have biases
 
   Field<std::int64_t> first_sparse_layer{{}, 0};
   Field<std::int64_t> last_sparse_layer{{}, -1};  ///< -1: the model's last
-  Field<std::int64_t> sparse_step{{}, 1};         ///< or a list that says 0 or 1 of each layer, and then all
+  Field<std::int64_t> sparse_step{{}, 1};         ///< or a list with 0 or 1 per layer, which decides alone
   Field<std::int64_t> sparse_phase{{}, 0};        ///< layers with layer % step == phase % step have experts
   const char* dense_layers_field = nullptr;       ///< a list of layers without experts
-  /// Of those with experts, which then say it all; see ConfigFields::layers.
+  /// Lists of the layers with experts; if one is present, it decides alone. See ConfigFields::layers.
   std::array<const char*, 2> sparse_layers_fields{};
-  std::array<const char*, 2> sparse_layer_types{"sparse"};  ///< what lists of types and patterns call them
-  bool layers_by_type = false;  ///< without a number of layers it is that of the types in `sparse_layers_fields`
-  const char* unknown_field = nullptr;  ///< config.json asks by it for what no layer here computes
+  std::array<const char*, 2> sparse_layer_types{"sparse"};  ///< their types in these lists and patterns
+  bool layers_by_type = false;  ///< an absent number of layers is the length of a field of `sparse_layers_fields`
+  const char* unknown_field = nullptr;  ///< if present, config.json asks for what no layer here computes
 
-  /// Tensor names; `prefix` stands before all others, "{layer}" for the layer's number.
+  /// Tensor names. `prefix` is put in front of all others; "{layer}" stands for the layer's number.
   const char* prefix = "model.layers.{layer}.";
   const char* router_name = "mlp.gate.weight";
   const char* router_bias_name = nullptr;
   const char* selection_bias_name = "mlp.gate.e_score_correction_bias";
-  bool selection_bias_row = false;             ///< transformers demands [1, E]
+  bool selection_bias_row = false;             ///< stored as [1, E], which transformers demands
   std::array<NetworkNames, 3> expert_names{};  ///< the released form, then others that checkpoints may have
   NetworkNames shared_names{};
   const char* shared_gate_name = nullptr;
 };
 
-/// A model_type whose config.json holds that of a language model in a member, and names its tensors otherwise.
+/// A model_type whose config.json keeps the language model's fields in `member`, and whose tensor names begin with
+/// `root`.
 struct WrapperFamily {
   const char* model_type;
-  const char* member;  ///< "a.b": of a member
-  const char* root;    ///< what the text model's leading "model." becomes
+  const char* member;  ///< "a.b": member b of member a
+  const char* root;    ///< replaces the leading "model." of the text model's tensor names
 };
 
 /// A model_type that no layer here computes.
@@ -107,9 +110,9 @@ struct SelectionMethod {
   bool bias;
 };
 
-/// All experts' matrices in one tensor.
+/// Whether one tensor holds the matrices of all experts.
 bool is_stacked(const NetworkNames& names);
-/// In every form it may have.
+/// Whether the experts are stacked in every form that they may have.
 bool has_stacked_experts(const ModelFamily& family);
 /// nullptr when there is no such family.
 const ModelFamily* find_family(std::string_view model_type);

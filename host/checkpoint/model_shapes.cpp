@@ -7,8 +7,8 @@
 namespace moecl {
 namespace {
 
-// The released config.json files without their token ids and library versions, the later rows also without their
-// attention. A quantization_config (DeepSeek-V3, Kimi-K2, gpt-oss) is left out too: a generated checkpoint holds the
+// The released config.json files, without token ids and library versions; the later rows also lack the attention
+// fields. A quantization_config (DeepSeek-V3, Kimi-K2, gpt-oss) is left out too: a generated checkpoint holds the
 // unquantized form.
 constexpr ModelShape shapes[] = {
     {"deepseek-v2-lite", "https://huggingface.co/deepseek-ai/DeepSeek-V2-Lite", R"({

@@ -11,7 +11,7 @@ namespace {
 constexpr std::string_view regex_prefix = "re:";
 constexpr std::size_t max_regex_characters = 4096;
 
-/// '*' stands for any text. Goes back to the last '*' only, so time is at most the product of the lengths.
+/// '*' stands for any text. Backtracks to the last '*' only, so time is at most the product of the lengths.
 bool matches_wildcards(std::string_view pattern, std::string_view text) {
   std::size_t p = 0, t = 0, star = pattern.npos, resume = 0;
   while (t < text.size()) {
@@ -41,7 +41,7 @@ bool has_components(std::string_view name, std::string_view part) {
   return false;
 }
 
-/// libstdc++ computes the number of a back reference or repetition without a look at overflow.
+/// libstdc++ does not check the number of a back reference or a repetition for overflow.
 constexpr std::ptrdiff_t max_digits = 9;
 bool has_long_number(std::string_view text) {
   std::ptrdiff_t digits = 0;
@@ -61,7 +61,7 @@ ModulePattern::ModulePattern(std::string text, const std::string& origin) : text
   if (has_long_number(text_))
     fail(ErrorCode::invalid_data, "{}: \"{}\" has a number of more than {} digits", origin, text_, max_digits);
   try {
-    // Polynomial: a hostile expression must not search for ever.
+    // Polynomial time: a hostile expression must not search for ever.
     regex_ = std::make_shared<const std::regex>(text_.substr(regex_prefix.size()),
                                                 std::regex::ECMAScript | std::regex_constants::__polynomial);
   } catch (const std::regex_error& error) {

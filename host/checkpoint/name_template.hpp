@@ -6,7 +6,7 @@
 
 namespace moecl {
 
-/// `text` with "{key}" replaced by `value`, where it occurs.
+/// `text` with the first "{key}" replaced by `value`; without a "{key}" it is unchanged.
 inline std::string substitute(std::string text, std::string_view key, std::string_view value) {
   const std::string token = "{" + std::string(key) + "}";
   const auto at = text.find(token);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view expert_token = "{expert}";
 
-/// Whether the tensor belongs to the module: its weight, or what is joined to the module's name.
+/// Whether the tensor belongs to the module of `name`: its name is the module's, alone or followed by one of `joints`.
 bool is_of(std::string_view tensor, const std::string& name, std::string_view joints) {
   if (name.empty()) return false;
   const std::string module = module_of(name);
@@ -22,7 +22,7 @@ bool is_of(std::string_view tensor, const std::string& name, std::string_view jo
   return tensor.size() == module.size() || joints.find(tensor[module.size()]) != joints.npos;
 }
 
-/// The number between what the name has before and after "{expert}"; -1: it is none of that expert.
+/// The number that `tensor` has in the place of "{expert}" in `name`; -1: it does not have such a name.
 std::int64_t expert_in(std::string_view tensor, std::string_view name) {
   const std::size_t at = name.find(expert_token);
   if (at == name.npos || tensor.substr(0, at) != name.substr(0, at)) return -1;
@@ -34,7 +34,7 @@ std::int64_t expert_in(std::string_view tensor, std::string_view name) {
   return failed == std::errc() && expert >= 0 && found == joint ? expert : -1;
 }
 
-/// Of some matrices: which tensors they need.
+/// The tensors that some matrices need: how many are present, and the names of the missing ones.
 struct Needs {
   std::size_t present = 0;
   std::vector<std::string> missing;
@@ -93,7 +93,7 @@ bool is_of_any(std::string_view tensor, std::initializer_list<const std::string*
   return std::any_of(names.begin(), names.end(), [&](const std::string* name) { return is_of(tensor, *name, "."); });
 }
 
-/// [V, K] of integers, whose ids the layer checks.
+/// The table of expert ids, [V, K] of integers. The layer checks the ids.
 HostMatrix find_table(const TensorSource& source, const MoeLayerConfig& config) {
   const HostTensor table = source.tensor(config.names.expert_table);
   if (table.shape.size() != 2)
@@ -115,7 +115,7 @@ ExpertMatrices find_network(const LayerTensors& find, const ExpertTensorNames& n
   bias(parts.gate, names.gate_bias, network.gate_bias);
   bias(parts.up, names.up_bias, network.up_bias);
   bias(parts.down, names.down_bias, network.down_bias);
-  // Gate and up have one input, which the larger scale holds. Source: vLLM, w13_input_scale of fp8 and nvfp4
+  // Gate and up share an input; the larger of their scales covers it. Source: vLLM, w13_input_scale of fp8 and nvfp4
   network.gate_up_input_scale = find.input_scale(parts.up).value_or(0);
   if (!names.gate.empty())
     network.gate_up_input_scale = std::max(network.gate_up_input_scale, find.input_scale(parts.gate).value_or(0));
@@ -184,7 +184,7 @@ ExpertMatrices find_expert(const TensorSource& source, const MoeLayerConfig& con
   require(expert >= 0 && expert < config.shape.experts, "expert {} of {}", expert, config.shape.experts);
   if (const std::int64_t index = expert - config.shape.routed_experts(); index >= 0)
     return fused_shared_expert(config.shape, find_shared(find, config), index);
-  // Where forms share names, that of the tensors' shapes.
+  // Where forms share names, the tensors' shapes decide.
   const ExpertTensorNames* whole = &config.names.experts.front();
   for (const ExpertTensorNames& names : config.names.experts) {
     const Form form(config, names, expert);
@@ -256,7 +256,7 @@ MoeLayerConfig named_layer(const MoeShape& shape, const QuantizedModules& quanti
   if (!quantized.scheme.quantized()) return config;
   config.quantization.method = "engine";
   config.quantization.groups = {quantized};
-  // What is stored decides: these are quantized like the experts, or plain.
+  // The shared experts are quantized like the routed ones, or plain: the stored tensors decide.
   config.quantization.ignored.emplace_back("shared.w", "engine");
   return config;
 }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t table_size = 65536;
 
-/// Normal quantiles of (i + 1/2) / 65536, by Newton's method from the quantile before.
+/// Normal quantiles of (i + 1/2) / 65536, by Newton's method from the previous quantile.
 std::vector<float> normal_quantiles() {
   std::vector<float> quantiles(table_size);
   const double root_two = std::sqrt(2.0), density_at_zero = 0.3989422804014327;
@@ -30,7 +30,7 @@ std::vector<float> normal_quantiles() {
   return quantiles;
 }
 
-/// SplitMix64's output function: the n-th number of a stream without the ones before it.
+/// SplitMix64's output function: computes the n-th number of a stream without the earlier ones.
 /// Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014
 std::uint64_t random_bits(std::uint64_t stream, std::uint64_t n) {
   std::uint64_t z = stream + (n + 1) * 0x9e3779b97f4a7c15U;

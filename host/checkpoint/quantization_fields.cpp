@@ -17,8 +17,8 @@ enum class Use : std::uint8_t { read, ignored, refused };
 struct Members {
   ConfigObject of;
   Use use;
-  std::string_view names;     ///< a space between them
-  const char* why = nullptr;  ///< ignored: they change no number; refused: what they would change
+  std::string_view names;     ///< separated by spaces
+  const char* why = nullptr;  ///< ignored: why they change no number; refused: what they would change
 };
 
 constexpr const char *how_found = "how codes and scales were found", *stored = "the stored tensors show it",
@@ -133,7 +133,7 @@ const Members* find_members(ConfigObject of, std::string_view name) {
   return found == std::end(member_table) ? nullptr : found;
 }
 
-/// Null, false, or without contents.
+/// Whether the value is null, false or empty.
 bool asks_for_nothing(const nlohmann::json& value) {
   if (value.is_boolean()) return !value.get<bool>();
   if (value.is_string()) return value.get_ref<const std::string&>().empty();

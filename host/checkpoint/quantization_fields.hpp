@@ -1,5 +1,5 @@
 #pragma once
-// Which members the objects of each producer's quantization_config may have, and what is done with them.
+// Which members each producer's quantization_config may have, and which are read, ignored or refused.
 #include <moecl/quantization_config.hpp>
 
 #include <nlohmann/json.hpp>
@@ -8,17 +8,17 @@
 
 namespace moecl {
 
-/// An object of a quantization_config, by who writes it.
+/// The kinds of objects in a quantization_config, by producer.
 enum class ConfigObject : std::uint8_t {
   gptq,
-  gptq_override,  ///< of some modules, in "dynamic"
+  gptq_override,  ///< overrides for some modules, in "dynamic"
   awq,
   auto_round,
-  auto_round_override,  ///< of some modules, in "extra_config"
+  auto_round_override,  ///< overrides for some modules, in "extra_config"
   fp8,
   fbgemm_fp8,
   mxfp4,
-  modelopt_file,  ///< hf_quant_config.json around its "quantization"
+  modelopt_file,  ///< hf_quant_config.json, the object around "quantization"
   modelopt,
   compressed_tensors,
   compressed_tensors_group,
@@ -28,8 +28,8 @@ enum class ConfigObject : std::uint8_t {
   quark_spec,
 };
 
-/// Adds a warning for each member that is not known: null says nothing.
-/// Errors: unsupported  a member asks for what changes numbers here and is not done
+/// Adds a warning for each unknown member that is not null.
+/// Errors: unsupported  a member asks for something that would change numbers and is not implemented here
 void check_members(QuantizationConfig& to, const nlohmann::json& object, ConfigObject kind, const std::string& origin);
 
 }  // namespace moecl

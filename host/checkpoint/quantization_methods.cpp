@@ -14,14 +14,14 @@
 namespace moecl {
 namespace {
 
-/// Unsigned codes that count from the middle unless there are zero points.
+/// Unsigned codes. Without zero points, the middle of their range stands for 0.
 CodeType unsigned_code(std::int64_t bits, const char* what, const ConfigFields& fields) {
   if (bits != 4 && bits != 8)
     fail(ErrorCode::unsupported, "{}: {} with {} bits; known are 4 and 8", fields.origin(), what, bits);
   return bits == 4 ? CodeType::u4 : CodeType::u8;
 }
 
-/// GPTQ's fields at the top or in an override of some modules, whose absent fields are those at the top.
+/// Reads GPTQ's fields: those at the top, or an override for some modules completed with those at the top.
 QuantizedModules gptq_modules(const nlohmann::json& config, const ConfigFields& fields) {
   const std::int64_t bits = fields.integer({{"bits"}});
   const std::string format = fields.text({{"checkpoint_format", "format"}, "gptq"});
@@ -38,7 +38,7 @@ QuantizedModules gptq_modules(const nlohmann::json& config, const ConfigFields& 
   return modules;
 }
 
-/// `base` with the members that an override has.
+/// `base`, with its members replaced by those that the override has.
 JsonDocument overridden(const nlohmann::json& base, const nlohmann::json& changes, const ConfigFields& fields) {
   if (!changes.is_object())
     fail(ErrorCode::invalid_data, "{}: an override is {}, not an object", fields.origin(), changes.dump());
@@ -49,7 +49,7 @@ JsonDocument overridden(const nlohmann::json& base, const nlohmann::json& change
 }
 
 void add_gptq(const nlohmann::json& config, const ConfigFields& fields, QuantizationConfig& to) {
-  // GPTQModel: "-:regex" leaves modules plain, "+:regex" or a bare one overrides fields.
+  // GPTQModel: "-:regex" leaves modules plain; "+:regex" or a bare regex overrides fields.
   if (const nlohmann::json* dynamic = object_member(config, "dynamic", fields)) {
     for (const auto& [key, changes] : dynamic->items()) {
       if (key.compare(0, 2, "-:") == 0) {
@@ -92,7 +92,7 @@ void add_awq(const nlohmann::json& config, const ConfigFields& fields, Quantizat
   ignore_listed(to, config, "modules_to_not_convert", fields);
 }
 
-/// What holds for all modules, and for those of an override.
+/// Checks fields that may be at the top or in an override for some modules.
 void check_auto_round(const ConfigFields& fields) {
   if (const std::string type = fields.text({{"data_type"}, "int"}); type != "int")
     fail(ErrorCode::unsupported, "{}: data_type \"{}\" is not int", fields.origin(), type);
@@ -181,7 +181,7 @@ void parse_fp8(const nlohmann::json& config, const ConfigFields& fields, Quantiz
 void parse_fbgemm_fp8(const nlohmann::json& config, const ConfigFields& fields, QuantizationConfig& to) {
   check_members(to, config, ConfigObject::fbgemm_fp8, fields.origin());
   QuantScheme scheme = QuantScheme::fp8_w8a8();
-  // Of a row's largest magnitude. Source: FBGEMM, quantize_fp8_per_row; vLLM, dynamic_per_token_scaled_fp8_quant
+  // Limits of a row's amax and scale. Source: FBGEMM, quantize_fp8_per_row; vLLM, dynamic_per_token_scaled_fp8_quant
   scheme.activations.most_amax = static_cast<float>(fields.number({{"activation_scale_ub"}, 1200}));
   scheme.activations.least_scale = 1.0F / (448 * 512);
   add_group(to, {{}, scheme, StoredForm::rows}, fields);
@@ -195,7 +195,7 @@ void parse_mxfp4(const nlohmann::json& config, const ConfigFields& fields, Quant
 }
 
 void parse_modelopt(const nlohmann::json& config, const ConfigFields& fields, QuantizationConfig& to) {
-  // hf_quant_config.json has the fields in an object of their own, config.json beside quant_method.
+  // hf_quant_config.json has the fields in an object "quantization", config.json has them beside quant_method.
   const nlohmann::json* nested = object_member(config, "quantization", fields);
   const nlohmann::json& inner = nested == nullptr ? config : *nested;
   if (nested != nullptr) check_members(to, config, ConfigObject::modelopt_file, fields.origin());

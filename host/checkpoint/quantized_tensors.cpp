@@ -31,20 +31,20 @@ std::vector<std::int64_t> without_ones(const std::vector<std::int64_t>& shape) {
 
 }  // namespace
 
-/// How integers of a tensor hold codes.
+/// How the integers of a tensor hold codes: `unit_codes` codes in each unit of `unit_bytes` bytes.
 struct QuantizedTensors::Packing {
   CodeType type;
   DType unit;
   std::int32_t unit_bytes, unit_codes;
   bool along_rows = false, interleaved = false;
   bool transposed = false;  ///< the tensor is [K, N]
-  bool blocks = false;      ///< K / 32 blocks of 16 bytes, an axis each
+  bool blocks = false;      ///< the tensor is [N, K / 32, 16]: blocks of 16 bytes
 };
 
 /// A tensor with one number, or one for each expert.
 struct QuantizedTensors::Scalar {
   const char* suffix;
-  bool divides;  ///< the tensor holds the reciprocal of what multiplies
+  bool divides;  ///< the tensor holds the reciprocal of the multiplier
 };
 
 QuantizedTensors::Packing QuantizedTensors::packing() const {
@@ -74,14 +74,14 @@ QuantizedTensors::Packing QuantizedTensors::packing() const {
 
 std::vector<std::string> QuantizedTensors::names_of(std::initializer_list<const char*> suffixes) const {
   std::vector<std::string> names;
-  // Tensors of all experts have no ".weight": their scales are joined with '_'.
+  // Names of stacked tensors do not end in ".weight": their scales are joined with '_'.
   const bool below = module_ != part_.name;
   for (const char* suffix : suffixes)
     for (const char* joint : {below ? "." : "_", below ? "_" : "."}) names.push_back(module_ + joint + suffix);
   return names;
 }
 
-/// The first name that the source has; empty when it has none.
+/// The first of the names that the source has; empty when it has none.
 std::string QuantizedTensors::name_of(std::initializer_list<const char*> suffixes) const {
   for (std::string& name : names_of(suffixes))
     if (source_.has(name)) return std::move(name);
@@ -184,7 +184,7 @@ CodeMatrix QuantizedTensors::codes(const HostTensor& tensor, const Packing& pack
   return result;
 }
 
-/// The part counted in groups, each of which has a scale.
+/// The part in the tensor of scales: its rows and columns count scale groups.
 TensorPart QuantizedTensors::in_groups(const ScaleGroup& group) const {
   TensorPart part = part_;
   part.columns = group.columns == ScaleGroup::whole ? 1 : quotient_up(part_.columns, group.columns);
@@ -203,7 +203,7 @@ TensorPart QuantizedTensors::in_groups(const ScaleGroup& group) const {
   return part;
 }
 
-/// The configuration's; where that says one scale for the whole, the tensor may have one for each row.
+/// The configuration's scale group. If that is one scale per tensor, the tensor of scales may still have one per row.
 ScaleGroup QuantizedTensors::group_of(const HostTensor& scale) const {
   const ScaleGroup group = modules_.scheme.weights.group;
   const bool each_row = part_.experts == 0 && part_.stored_rows > 1 && scale.elements() == part_.stored_rows;
@@ -219,7 +219,7 @@ HostMatrix QuantizedTensors::scale(const HostTensor& tensor, const TensorPart& p
                     : format == ScaleFormat::e4m3 ? tensor.dtype == DType::f8_e4m3
                     : tensor.dtype == DType::u8   ? modules_.scheme.weights.rounding == ScaleRounding::ratio_up
                                                   : is_activation_dtype(tensor.dtype);
-  // One group along an axis: producers keep the axis or drop it.
+  // An axis with only one group: some producers keep it, others drop it.
   if (!fits || without_ones(tensor.shape) != without_ones(shape))
     fail_shape(source_, tensor,
                format == ScaleFormat::e8m0   ? "u8"
@@ -302,7 +302,7 @@ WeightMatrix QuantizedTensors::matrix() const {
   check_weight_shape();
   if (weights.zero_points) {
     Packing zeros = packing();
-    // Along N, whatever the weights do. Source: each producer's packing of qzeros and weight_zero_point
+    // Packed along N, however the weights are packed. Source: each producer's packing of qzeros and weight_zero_point
     zeros.along_rows = modules_.form != StoredForm::rows;
     matrix.zero = codes(get(zero_suffixes), zeros, groups);
     matrix.zero_add = modules_.form == StoredForm::gptq ? 1 : 0;

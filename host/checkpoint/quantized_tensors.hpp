@@ -1,5 +1,5 @@
 #pragma once
-// The tensors that hold one quantized matrix, found by what is added to the name of the plain one.
+// Finds the tensors that hold one quantized matrix. Their names are derived from the plain tensor's name.
 #include <moecl/moe_weights.hpp>
 #include <moecl/quantization_config.hpp>
 #include <moecl/tensor_source.hpp>
@@ -14,25 +14,25 @@ namespace moecl {
 
 class QuantizedTensors {
  public:
-  /// @param part  Of the plain tensor: its name, and where the matrix stands in it. What it says about transposing
-  ///              counts for StoredForm::rows alone; the other forms have one order.
+  /// @param part  The part of the plain tensor: its name, and where the matrix is in it. `transposed` counts only for
+  ///              StoredForm::rows; the other forms have a fixed order.
   QuantizedTensors(const TensorSource& source, const QuantizedModules& modules, const TensorPart& part)
       : source_(source), modules_(modules), part_(part), module_(module_of(part.name)) {}
 
-  /// Whether the checkpoint has a tensor of the codes' name; opens no shard. With StoredForm::rows it may be plain.
+  /// Whether the checkpoint has a tensor of the codes' name. Opens no shard. With StoredForm::rows it may be plain.
   bool named() const { return !codes_name().empty(); }
-  /// Whether it has the codes.
+  /// Whether the checkpoint has the codes: such a tensor that is not plain.
   bool present() const { return find_codes().has_value(); }
-  /// What `matrix` and `input_scale` need, each the names any one of which will do.
+  /// The tensors that `matrix` and `input_scale` need. Each entry lists alternative names; any one of them is enough.
   std::vector<std::vector<std::string>> needed() const;
-  /// Codes, scales, zero points and the rest as views; reads the global scale and checks group indices.
+  /// Codes, scales and zero points as views. Reads the global scale and the group index, and checks the index.
   ///
-  /// A group index that says what k / group.columns says anyway is left out.
-  /// Errors: invalid_data  a tensor is missing, not of the dtype or shape that the configuration gives it, or holds
-  ///                       values that cannot be
+  /// A group index that equals k / group.columns for every k is left out.
+  /// Errors: invalid_data  a tensor is missing, is not of the dtype or shape that the configuration gives it, or holds
+  ///                       impossible values
   ///         unsupported   the part cannot be described: alternating rows within a unit or block
   WeightMatrix matrix() const;
-  /// What quantized activations are multiplied by; nullopt when they bring their own scales.
+  /// The static scale that quantized activations are multiplied by; nullopt where the scheme has no static scale.
   /// Errors: invalid_data  missing, not one number, or not above 0 and finite
   std::optional<float> input_scale() const;
 

@@ -22,7 +22,7 @@ constexpr QuarkType types[] = {
     {"fp4", CodeType::f4_e2m1}, {"fp6_e2m3", CodeType::f6_e2m3}, {"fp6_e3m2", CodeType::f6_e3m2},
 };
 
-/// How an e8m0 scale comes from a group's numbers. Source: Quark, observer.py; None is even
+/// How an e8m0 scale is computed from a group's values. Source: Quark, observer.py; None is even
 ScaleRounding parse_rounding(const ConfigFields& fields) {
   const std::string mode = fields.text({{"scale_calculation_mode"}, "even"});
   if (mode == "even") return ScaleRounding::amax_nearest;
@@ -76,13 +76,13 @@ QuantizedModules parse_layer(const nlohmann::json& layer, const std::string& ori
   QuantizedModules modules;
   modules.scheme.weights = parse_spec(*weight, origin + ".weight", to);
   modules.scheme.weights.static_scale = false;
-  modules.scheme.weights.rounding = ScaleRounding::standard;  // they are stored
+  modules.scheme.weights.rounding = ScaleRounding::standard;  // the checkpoint has their scales
   if (const nlohmann::json* inputs = object_member(layer, "input_tensors", fields))
     modules.scheme.activations = parse_spec(*inputs, origin + ".input_tensors", to);
   return modules;
 }
 
-/// Algorithms that choose codes and scales are done with; rotations may go on at each product's input.
+/// Accepts algorithms that only chose codes and scales. Others may still act on each product's input, as rotations do.
 void check_algorithms(const nlohmann::json& config, const ConfigFields& fields) {
   const nlohmann::json* algorithms = find_member(config, "algo_config");
   if (algorithms == nullptr) return;

@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// As config.json spells it.
+/// The dtype's name in config.json.
 const char* config_name(DType dtype) {
   return dtype == DType::f32 ? "float32" : dtype == DType::f16 ? "float16" : "bfloat16";
 }
@@ -40,7 +40,7 @@ std::vector<int> choose_layers(const ModelConfig& config, int count) {
   return layers;
 }
 
-/// config.json of the part that is written.
+/// The config.json that describes only the part that is written.
 nlohmann::json edit_config(const RandomCheckpoint& checkpoint, int all_layers, int num_layers) {
   nlohmann::json config = std::move(parse_json(checkpoint.config_json, checkpoint.origin).root);
   const std::string member = find_text_config(config, checkpoint.origin).member;
@@ -64,7 +64,7 @@ nlohmann::json edit_config(const RandomCheckpoint& checkpoint, int all_layers, i
   return config;
 }
 
-/// The tensors to write, and how many products each of an output's sums has, which their size depends on.
+/// The tensors to write, and the fan in of their matrices, which gives the deviation of their values.
 class TensorList {
  public:
   TensorList(DType dtype, const std::optional<QuantScheme>& scheme) : dtype_(dtype), scheme_(scheme) {}
@@ -86,7 +86,7 @@ class TensorList {
       add_network(names.shared, NetworkParts(names.shared, shape.hidden, shape.shared_intermediate, 0, 0));
     if (shape.shared_gate) add(names.shared_gate, dtype_, {1, shape.hidden});
   }
-  /// The released form; quantized ones have a tensor for each expert where the family knows that too.
+  /// The released form. With a scheme: the form with a tensor for each expert, if the family has such a form.
   const ExpertTensorNames& expert_form(const MoeTensorNames& names) const {
     for (const ExpertTensorNames& form : names.experts)
       if (scheme_ && !form.stacked) return form;
@@ -142,7 +142,7 @@ class TensorList {
 
   DType dtype_;
   std::optional<QuantScheme> scheme_;
-  std::map<std::string, std::pair<HostTensor, ReleasedTensor::Part>> released_;  ///< of which plain matrix, which part
+  std::map<std::string, std::pair<HostTensor, ReleasedTensor::Part>> released_;  ///< the plain matrix, and which part
   QuantizedWeights quantized_;
   std::vector<std::byte> number_;
   std::vector<HostTensor> tensors_;
@@ -194,7 +194,7 @@ void write_weights(const fs::path& dir, TensorList tensors, const RandomCheckpoi
   write_json(dir / "model.safetensors.index.json", index);
 }
 
-/// A directory beside the final one that takes its name when complete, or vanishes.
+/// A temporary directory beside the final one. `commit` gives it the final name; otherwise it is removed.
 class AtomicDirectory {
  public:
   explicit AtomicDirectory(fs::path target) : target_(std::move(target)) {

@@ -39,7 +39,7 @@ nlohmann::json compressed_args(const OperandQuant& operand, bool activations) {
 
 nlohmann::json quark_spec(const OperandQuant& operand, bool activations) {
   std::string type = name(*operand.type);
-  type.insert(1, "p");  // f8_e4m3: fp8_e4m3
+  type.insert(1, "p");  // f8_e4m3 becomes fp8_e4m3
   if (operand.type == CodeType::f4_e2m1) type = "fp4";
   return {{"dtype", type},
           {"qscheme", "per_group"},

@@ -49,7 +49,7 @@ class SpecObject {
       return value.is_number_integer() && value >= least && value <= INT32_MAX;
     });
   }
-  /// The value that `named` gives for a text.
+  /// Reads a text; the value is what `named` returns for it.
   template <class Value, class Named>
   void read_named(const char* key, Value& to, Named named) const {
     std::string name;

@@ -7,7 +7,7 @@
 
 namespace moecl {
 
-/// A layer as the user describes it (host/ROUTER_SPEC.md): what `spec` names replaces what `base` has.
+/// Applies a router spec, the user's description of a layer (host/ROUTER_SPEC.md): its values replace those of `base`.
 /// Errors: invalid_data  an unknown member, a value of a wrong type, or a description that is not complete or not sound
 ///         unsupported   an unknown function
 ModelConfig apply_router_spec(const nlohmann::json& spec, const std::string& origin, ModelConfig base);

@@ -99,7 +99,7 @@ void check_tiling(const std::vector<Entry>& entries, std::uint64_t data_bytes, c
 struct SafetensorsFile::State {
   std::shared_ptr<const InputFile> file;
   std::uint64_t data = 0;      // where the header ends
-  std::vector<Entry> entries;  // by offset
+  std::vector<Entry> entries;  // sorted by offset
   std::unordered_map<std::string_view, const Entry*> by_name;
   std::map<std::string, std::string> metadata;
 

@@ -32,7 +32,7 @@ void check_tensors(const std::vector<HostTensor>& tensors) {
   }
 }
 
-/// The length, the JSON and its padding. `format: pt` is what transformers asks of a file it loads.
+/// The length, the JSON and its padding. transformers loads a file only if it says `format: pt`.
 std::string header(const std::vector<HostTensor>& tensors) {
   std::string json = R"({"__metadata__":{"format":"pt"})";
   std::uint64_t begin = 0;
@@ -59,7 +59,7 @@ std::string safetensors_name(DType dtype) {
 }
 
 std::optional<DType> dtype_from_safetensors(std::string_view text) {
-  if (text == "F8_E8M0") return DType::u8;  // exponents; what they scale is for the reader to know
+  if (text == "F8_E8M0") return DType::u8;  // exponents; the reader knows what they scale
   std::string lower(text);
   for (char& c : lower)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');

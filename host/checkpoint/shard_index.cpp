@@ -6,7 +6,7 @@
 namespace moecl {
 namespace {
 
-/// A shard lies in the model's own directory: an index from a stranger must not open files elsewhere.
+/// A shard is in the model's own directory: an untrusted index must not open files elsewhere.
 bool is_plain_file_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos && name.find('\0') == name.npos;
 }

@@ -6,7 +6,7 @@
 
 namespace moecl {
 
-/// Which shard of a checkpoint has which tensor, as its model.safetensors.index.json says.
+/// Reads a checkpoint's model.safetensors.index.json: gives the shard's file name for each tensor name.
 ///
 /// @param origin  What messages call the index: its path.
 /// Errors: invalid_data  no weight_map, or a shard that is no file name in the index's own directory

@@ -11,10 +11,10 @@ struct TensorPart {
   std::string name;
   std::int64_t rows = 0, columns = 0;    ///< N and K of the matrix
   std::int64_t experts = 0, expert = 0;  ///< experts > 0: the tensor is stacked, and this is one expert's
-  std::int64_t stored_rows = 0;          ///< of one expert, in the tensor
-  std::int64_t first_row = 0, step = 1;  ///< row n of the matrix is row first_row + n * step of those
+  std::int64_t stored_rows = 0;          ///< rows of one expert in the tensor
+  std::int64_t first_row = 0, step = 1;  ///< row n of the matrix is stored row first_row + n * step
   bool transposed = false;               ///< stored [columns, stored_rows]
-  bool flat = false;                     ///< of a stacked tensor: experts and the dimension after it are one
+  bool flat = false;                     ///< stacked: the expert dimension is merged with the next one
 
   std::vector<std::int64_t> stored_shape() const {
     std::vector<std::int64_t> shape = {stored_rows, columns};
@@ -31,7 +31,7 @@ struct TensorPart {
     part.columns = columns;
     return part;
   }
-  /// Of the vector of biases beside a matrix: the same rows, one column.
+  /// The part for the bias vector beside this matrix: the same rows, one column.
   TensorPart bias(std::string bias_name) const {
     TensorPart part = *this;
     part.name = std::move(bias_name);

@@ -14,7 +14,7 @@
 
 namespace moecl {
 
-/// Of a matrix in memory.
+/// The matrix must be in memory.
 float element(const HostMatrix& matrix, std::int64_t row, std::int64_t column) {
   const std::byte* at =
       matrix.data.memory() +
@@ -31,11 +31,11 @@ float element(const HostMatrix& matrix, std::int64_t row, std::int64_t column) {
 
 namespace {
 
-/// Code numbers of one group and what they are multiplied by.
+/// The scale and the zero point of one group.
 struct Group {
   float scale = 1;
-  float factor = 0;             ///< NVFP4 multiplies by it; elsewhere numbers are divided by the scale
-  std::uint8_t scale_code = 0;  ///< where scales are e8m0 or e4m3
+  float factor = 0;             ///< NVFP4 multiplies values by it; other schemes divide by the scale
+  std::uint8_t scale_code = 0;  ///< the stored scale where scales are e8m0 or e4m3
   int zero = 0;
 };
 

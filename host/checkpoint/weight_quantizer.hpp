@@ -1,5 +1,5 @@
 #pragma once
-// Plain weights, quantized on the host.
+// Quantizes plain weights on the host.
 #include <moecl/moe_weights.hpp>
 #include <moecl/quant_scheme.hpp>
 
@@ -8,14 +8,14 @@
 
 namespace moecl {
 
-/// Of f32, f16 or bf16.
+/// One element of a matrix of f32, f16 or bf16.
 float element(const HostMatrix& matrix, std::int64_t row, std::int64_t column);
 
-/// A quantized matrix and its memory. Codes stand row by row, several to a byte along K where they are narrower, which
-/// is how compressed-tensors stores them too.
+/// A quantized matrix that owns its memory. Codes are row-major; codes narrower than a byte are packed along K, as in
+/// compressed-tensors.
 struct QuantizedWeights {
   std::vector<std::uint8_t> codes, scale, zero;
-  WeightMatrix matrix;  ///< views of the above; follows moves, not copies
+  WeightMatrix matrix;  ///< views of the vectors above: valid after a move, not after a copy
 
   QuantizedWeights() = default;
   QuantizedWeights(QuantizedWeights&&) = default;
@@ -24,11 +24,11 @@ struct QuantizedWeights {
   QuantizedWeights& operator=(const QuantizedWeights&) = delete;
 };
 
-/// Rounds to the nearest code, halves to even, with scales from the largest magnitudes: of integers amax / 127 and
-/// amax / 7 (4 bits with zero points: the range / 15), of fp8 amax / 448 (e5m2: 57344), of MX and NVFP4 as their
-/// definitions say.
+/// Quantizes a matrix: values round to the nearest code, ties to even. A scale comes from amax, the largest magnitude
+/// that it covers: amax / 127 or amax / 7 for integers (4 bits with zero points: the range / 15), amax / 448 for fp8
+/// (e5m2: 57344), and as their definitions say for MX and NVFP4.
 ///
-/// Shape: matrix [N, K]; narrow codes need K in whole units
+/// Shape: matrix [N, K]; with codes narrower than a byte, K must fill whole units
 /// Errors: invalid_argument  no such weights (`reject` of the scheme says why), or K does not fit; invalid_data  a NaN
 ///                           or infinity, which has no code
 /// Source: OCP Microscaling Formats 1.0, section 6.3; NVFP4 as in vLLM's scaled_fp4_quant

@@ -1,5 +1,5 @@
 #pragma once
-// The first product of experts and what stands between it and the second one.
+// The first product of experts, and the steps between the first and the second product: activation and quantization.
 #include <moecl/device.hpp>
 #include <moecl/gated_activation.hpp>
 #include <moecl/grouped_gemm.hpp>
@@ -14,44 +14,44 @@
 
 namespace moecl {
 
-/// What follows a product.
+/// The steps that follow a first product.
 struct AfterProduct {
-  gated_activation::Args activation;  ///< of the product's rows
-  quantize_groups::Args codes = {};   ///< absent where the activated rows stay
+  gated_activation::Args activation;  ///< applied to the product's rows
+  quantize_groups::Args codes = {};   ///< quantizes the activated rows; absent: they stay plain
 };
 
-/// What the kernels of a product take over of what follows it.
+/// Which of the steps of AfterProduct the kernels of the product do themselves.
 struct TakenOver {
   bool activation = true, codes = true;
 };
-/// Products that take over the same, each of one matrix or of a segment of experts.
+/// Plans of products that take over the same steps. Each product has one matrix, or one segment of experts.
 struct ActivatedPlans {
   TakenOver taken;
   std::vector<grouped_gemm::Plan> products;
 };
 
-/// Plans of the steps up to the second product, for passes of one form.
+/// Plans of the steps before the second product, for passes of one form.
 struct FirstPlans {
   Planned<quantize_groups::Plan> input, codes;
   PlannedVariants<ActivatedPlans> products;
   Planned<LaunchPlan> activation;
 };
 
-/// Async: a kernel for each step
+/// Enqueues all steps of `after`. Async: a kernel for each step
 void enqueue(StreamView stream, const AfterProduct& after, FirstPlans& plans);
-/// What is left of what follows.
+/// Enqueues the steps of `after` that the product has not taken over.
 void enqueue_left(StreamView stream, const AfterProduct& after, TakenOver taken, FirstPlans& plans);
 
-/// What such a product takes over, at most `others`.
+/// The steps that a product of this variant can take over, restricted to those set in `others`.
 TakenOver taken_over(const std::string& variant, const grouped_gemm::Args& product, const AfterProduct& after,
                      const Device& device, TakenOver others);
-/// The product with what it takes over.
+/// `product` with the arguments of the steps in `taken`.
 grouped_gemm::Args taking_over(grouped_gemm::Args product, const AfterProduct& after, TakenOver taken);
 
-/// Products of one matrix, or of a segment of experts each, to the rows of the activation. Its kernels take over the
-/// steps that all of them can. Async: a kernel for each product, and for each step that is left
-/// @param product  makes the arguments of the i-th: to keep them all takes memory. @param config  what variants are
-/// chosen by. @param before   enqueues what the i-th product needs
+/// Enqueues `products` products, each of one matrix or of a segment of experts, and the steps of `after`. The products'
+/// kernels take over a step only if all of the products can. Async: a kernel for each product, and for each step left
+/// @param product  makes the arguments of the i-th product, since keeping all of them takes memory.
+/// @param config  decides the choice of variants. @param before  enqueues what the i-th product needs first
 template <class Product, class Before>
 void enqueue_activated(StreamView stream, std::size_t products, const Product& product, const AfterProduct& after,
                        const grouped_gemm::Config& config, FirstPlans& plans, const Before& before) {

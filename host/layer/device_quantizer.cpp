@@ -61,7 +61,7 @@ void DeviceQuantizer::pack(TensorView plain, const PackedWeights& packed, std::i
   args.scale =
       has_whole_columns(to_) ? TensorView(column_scale.buffer, DType::f32, {rows, 1}) : tensor_in(memory, scale_at);
   if (args.rule == ScaleRule::e4m3) {
-    // One number for the whole matrix, so that the largest scale of a block is the largest of e4m3.
+    // One global scale for the whole matrix, so that the largest block scale is the largest e4m3 number.
     const float largest = static_cast<float>(difference(plain, plain, of_rows).largest);
     if (largest > 0) args.global_scale = 448.0F * 6 / largest;
     const std::vector<float> inverse(static_cast<std::size_t>(rows), 1 / args.global_scale);

@@ -15,7 +15,7 @@
 namespace moecl {
 namespace {
 
-/// Of a matrix in memory.
+/// An element of a matrix that is in memory.
 float value_of(const HostMatrix& matrix, std::int64_t row, std::int64_t column) {
   const std::int64_t element = row * matrix.row_stride + column * matrix.column_stride;
   const std::byte* at = matrix.data.memory() + static_cast<std::size_t>(element) * size_bytes(matrix.dtype);
@@ -38,7 +38,7 @@ float value_of(const HostMatrix& matrix, std::int64_t row, std::int64_t column) 
   }
 }
 
-/// What multiplies the sums of each row of a stack.
+/// The scale that multiplies the sums of each row of a stack.
 std::vector<float> column_scales(const MatrixStack& stack, bool groups) {
   std::vector<float> scales;
   for (const WeightMatrix& matrix : stack) {
@@ -50,7 +50,7 @@ std::vector<float> column_scales(const MatrixStack& stack, bool groups) {
   return scales;
 }
 
-/// Row by row, whether all bits of a number's exponent are set: it is NaN or infinite.
+/// Errors: invalid_data  a row has a number with all bits of its exponent set: NaN or infinity
 template <class Bits>
 void expect_finite(const HostMatrix& given, Bits exponent) {
   const HostMatrix matrix = given.in_memory();
@@ -66,7 +66,7 @@ void expect_finite(const HostMatrix& given, Bits exponent) {
   }
 }
 
-/// What DeviceQuantizer refuses too, before anything is written.
+/// Refuses what DeviceQuantizer would refuse, but before anything is written.
 void expect_finite(const HostMatrix& matrix) {
   if (matrix.dtype == DType::f32) return expect_finite<std::uint32_t>(matrix, 0x7F800000);
   expect_finite<std::uint16_t>(matrix, matrix.dtype == DType::f16 ? 0x7C00 : 0x7F80);
@@ -141,7 +141,7 @@ void DeviceWeights::pack(WeightUpload& upload, std::int64_t expert, const Matrix
     CommonGroups common(stack);
     source_groups = std::move(common.sources);
     for (std::vector<std::int32_t>& groups : source_groups)
-      groups.resize(static_cast<std::size_t>(format_.groups));  // an expert may have fewer; none reads the others
+      groups.resize(static_cast<std::size_t>(format_.groups));  // an expert may have fewer; nothing reads the padding
     upload.write(common.index.data(), packed.group_index.rows(expert, 1));
   }
   upload.stage_together(stack);

@@ -1,5 +1,5 @@
 #pragma once
-// Weight matrices of some experts in device memory, plain or quantized: codes stay packed, there is no second copy.
+// The weight matrices of some experts in device memory, plain or quantized. Codes stay packed; no plain copy is kept.
 #include <moecl/grouped_gemm.hpp>
 
 #include "host/layer/device_quantizer.hpp"
@@ -15,24 +15,26 @@ std::vector<float> numbers_of(const std::vector<HostMatrix>& vectors);
 class DeviceWeights {
  public:
   DeviceWeights() = default;
-  /// Memory for `experts` matrices [n, k], and for a bias of each row if they are `biased`. Where `residency` has fewer
-  /// slots, they stand in the host's memory, and those of products in device memory.
+  /// Allocates memory for `experts` matrices [n, k], and for a bias per row if `biased`. If `residency` has fewer slots
+  /// than experts, all matrices are in host memory; slots in device memory hold those that products use. With
+  /// CacheOptions::in_place, products read host memory.
   DeviceWeights(StreamView stream, const WeightFormat& format, std::int64_t experts, std::int64_t n, std::int64_t k,
                 bool biased = false, const CacheOptions& residency = {});
 
-  /// Errors: invalid_argument  such stacks, plain ones as `plain`, are not what the memory is for; `what` names them
+  /// Errors: invalid_argument  this memory is for another format than `stacks` have; `what` names them
+  /// @param plain  The dtype as which plain matrices are stored
   void expect(const std::vector<MatrixStack>& stacks, DType plain, const char* what) const;
-  /// Fills an expert. Lifetime: as WeightUpload::pack
+  /// Packs the weights of one expert. Lifetime: as WeightUpload::pack
   void pack(WeightUpload& upload, std::int64_t expert, const MatrixStack& stack);
-  /// The same of plain matrices, in the format that `quantizer` makes. Errors: invalid_data  as DeviceQuantizer
+  /// The same for plain matrices, which `quantizer` quantizes. Errors: invalid_data  as DeviceQuantizer
   void pack(WeightUpload& upload, DeviceQuantizer& quantizer, std::int64_t expert, const MatrixStack& stack);
-  /// Its biases: one for each matrix of the stack, [1, rows].
+  /// Packs the biases of one expert: one per matrix of its stack, [1, rows].
   void pack_bias(WeightUpload& upload, std::int64_t expert, const std::vector<HostMatrix>& biases);
 
-  /// Where one expert's bytes stand: codes, scales, zero points, group index, scales of columns, bias, each if it is
-  /// there. The first four are in the host's memory where experts have a budget.
+  /// The memory of one expert's parts: codes, scales, zero points, group index, column scales, bias. Absent parts are
+  /// left out. If experts have a budget, the first four are in host memory.
   std::vector<BufferView> parts(std::int64_t expert) const;
-  /// An expert's matrix and bias as plain numbers. Shapes: [n, k], and [n] or none. Stops the host
+  /// One expert's matrix [n, k], and its bias [n] or none, as plain numbers. Stops the host
   struct Plain {
     std::vector<float> matrix, bias;
   };
@@ -43,21 +45,21 @@ class DeviceWeights {
   CodeType type() const noexcept { return read().weights.type; }
   std::string format() const { return format_.describe(); }
   PanelLayout layout() const noexcept { return read().weights.layout; }
-  /// Sets the operands of a product that these weights are.
+  /// Sets the operands of `args` that describe these weights.
   void multiply(grouped_gemm::Args& args) const;
-  /// The same of experts [first, first + count), which were brought to slots that `claimed` gave. @param args  whose
-  /// first_expert is that of the segment
+  /// The same for experts [first, first + count), which are in the slots that `claimed` gave them.
+  /// @param args  On entry, its first_expert is that of the segment
   void multiply(grouped_gemm::Args& args, const ExpertCache& claimed, std::int64_t first, std::int64_t count) const;
-  /// Whether experts have a budget of device memory.
+  /// Whether the experts have a budget of device memory.
   bool limited() const noexcept { return cache_.present(); }
-  /// Whether they take turns in slots of it.
+  /// Whether they take turns in slots of device memory.
   bool in_slots() const noexcept { return limited() && !cache_.in_place(); }
   const ExpertCache& cache() const noexcept { return cache_; }
-  /// Of the device; what stands in the host's memory apart.
+  /// Device memory only; host memory is not counted.
   std::uint64_t size_bytes() const noexcept;
 
  private:
-  /// What an expert's columns share and what stands beside every panel.
+  /// Codes, and what quantized codes need beside them: group scales, zero points, group index.
   struct Memory {
     Buffer codes, scale, zero, group_index;
     PackedWeights weights;
@@ -69,19 +71,19 @@ class DeviceWeights {
   template <class Allocate>
   static Memory allocate(const WeightFormat& format, std::int64_t experts, std::int64_t n, std::int64_t k,
                          const Allocate& of_bytes);
-  /// Where experts are packed, all of them.
+  /// The memory that holds all experts.
   const Memory& home() const noexcept { return limited() ? host_ : device_; }
-  /// Where products read them.
+  /// The memory that products read.
   const Memory& read() const noexcept { return in_slots() ? device_ : home(); }
-  /// What belongs to one of as many experts.
+  /// The part of `all` that belongs to `expert`.
   BufferView of_expert(const Buffer& all, std::int64_t expert) const;
 
   WeightFormat format_;
-  Memory device_, host_;  ///< the second absent without a budget, the first where products read the second
+  Memory device_, host_;  ///< host_: absent without a budget; device_: absent if products read host_
   Buffer column_scale_, bias_memory_;
   ExpertCache cache_;
   TensorView column_scales_;  ///< absent, or [experts, n] f32
-  TensorView bias_;           ///< the same
+  TensorView bias_;           ///< absent, or [experts, n] f32
 };
 
 }  // namespace moecl

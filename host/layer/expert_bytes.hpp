@@ -1,5 +1,5 @@
 #pragma once
-// One expert's bytes between the host and where they stand on a device.
+// Copies the bytes of one expert between the host and its buffers on a device.
 #include <moecl/buffer.hpp>
 #include <moecl/stream.hpp>
 
@@ -8,9 +8,9 @@
 
 namespace moecl {
 
-/// One after the other. Stops the host.
+/// Reads `parts` one after the other into one vector. Stops the host.
 std::vector<std::byte> read_bytes(StreamView stream, const std::vector<BufferView>& parts);
-/// As many bytes as all of them have. Stops the host.
+/// Writes consecutive parts of `bytes`, which has as many bytes as all `parts` together. Stops the host.
 void write_bytes(StreamView stream, const std::vector<BufferView>& parts, const std::byte* bytes);
 
 }  // namespace moecl

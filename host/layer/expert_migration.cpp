@@ -10,15 +10,15 @@ namespace moecl {
 
 namespace {
 
-/// One expert from one rank to another.
+/// One expert that moves from one rank to another.
 struct Move {
   std::int32_t expert, from, to;
 };
 
-/// In steps of at most so many experts to each rank, within a step by sender and expert.
+/// Steps in which each rank receives at most `most` experts (0: no limit). A step is sorted by sender and expert.
 std::vector<std::vector<Move>> steps_of(const std::vector<std::vector<ExpertFlow>>& batches, std::int64_t most) {
   std::vector<std::vector<Move>> steps;
-  std::vector<std::map<std::int32_t, std::int64_t>> received;  // of each step by rank
+  std::vector<std::map<std::int32_t, std::int64_t>> received;  // [step][rank]
   for (const std::vector<ExpertFlow>& batch : batches)
     for (const ExpertFlow& flow : batch)
       for (const std::int32_t expert : flow.experts) {
@@ -45,7 +45,7 @@ struct ExpertMigration::State {
   std::uint64_t expert_bytes = 0;
   std::vector<std::vector<Move>> steps;
   std::size_t next = 0;
-  std::map<std::int32_t, std::int64_t> arrivals;  ///< of this rank: expert to its number
+  std::map<std::int32_t, std::int64_t> arrivals;  ///< of this rank: the index of each expert in `came`
   Buffer came, goes, kept;
   MigrationProgress progress;
 
@@ -86,16 +86,16 @@ struct ExpertMigration::State {
     Context& context = *beside.stream().context;
     came = Buffer(context, arrivals.size() * expert_bytes);
     goes = Buffer(context, most_sent * expert_bytes);
-    beside.fork();  // the weights that go are written
+    beside.fork();  // after the writes of the weights that leave
   }
 
   State(const State&) = delete;
   State& operator=(const State&) = delete;
-  /// What is under way has its memory here.
+  /// Waits, since commands under way use the memory of this object.
   ~State() {
     try {
       beside.stream().finish();
-    } catch (const Error&) {  // of a device that failed nothing is
+    } catch (const Error&) {  // a failed device has no commands under way
     }
   }
 
@@ -103,7 +103,7 @@ struct ExpertMigration::State {
     if (!layer.placement().logical_of.empty()) return layer.placement().logical_of;
     return place_experts({layer.shape().experts}).logical_of;
   }
-  /// The first place of this rank in a table that has the expert.
+  /// This rank's first place with the expert in a table.
   std::int64_t place_in(const std::vector<std::int32_t>& table, std::int32_t expert) const {
     const auto begin = table.begin() + rank * each;
     return std::find(begin, begin + each, expert) - begin;
@@ -145,7 +145,7 @@ void ExpertMigration::State::step(const std::vector<Move>& moves) {
 void ExpertMigration::State::commit() {
   const std::vector<std::int32_t> table = layer_table();
   const StreamView stream = beside.rank_stream();
-  // Experts that change their place on this rank are read before anything is written.
+  // Experts that change their place on this rank are all read before the first write.
   std::vector<std::pair<std::int64_t, BufferView>> writes;
   std::vector<std::pair<std::int64_t, std::int64_t>> local;  // from, to
   for (std::int64_t place = 0; place < each; ++place) {

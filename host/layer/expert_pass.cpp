@@ -15,13 +15,13 @@
 namespace moecl {
 namespace {
 
-/// Places in the workspace of a pass.
+/// The tensors of a pass, as places in its workspace.
 struct ExpertPassLayout {
   WorkspaceLayout workspace;
   TensorView row_ends, valid, slot_weights;
   Experts::Layout experts;
 
-  /// @param slots  [tokens, slots of each]
+  /// @param tokens, slots  The extents of slot_rows: tokens, and slots of each token
   ExpertPassLayout(const LayerParts& parts, std::int64_t rows, std::int64_t tokens, std::int64_t slots)
       : row_ends(workspace.add(DType::i32, {std::max<std::int64_t>(parts.local_experts(), 1)})),
         valid(workspace.add(DType::i32, {rows})),
@@ -38,7 +38,7 @@ void expect_of(const TensorView& view, const char* what, bool fits, const std::s
   expect_memory(view, what);
 }
 
-/// Codes with scales of their own, which the layer's first product takes.
+/// Checks x as codes with scales, which must be codes that the layer's first product takes.
 void expect_codes(ExpertRows& rows, std::int64_t width, const OperandQuant& how) {
   const std::int64_t sources = rows.x.shape[0], group = rows.x_group;
   const bool as_layer = how.quantized() && !how.static_scale;
@@ -56,7 +56,7 @@ void expect_codes(ExpertRows& rows, std::int64_t width, const OperandQuant& how)
   rows.x_scale = group == 0 ? reshaped(rows.x_scale, {sources}) : reshaped(rows.x_scale, {sources, scales});
 }
 
-/// x as [N, L], with the counts that follow from it.
+/// Checks x, turns it into [N, L] and sets the counts that follow from its shape.
 void expect_x(ExpertRows& rows, const LayerParts& parts) {
   const std::int64_t width = parts.shape.expert_width(), experts = parts.local_experts();
   require(rows.x.rank == 2 || rows.x.rank == 3, "x: expected [N, {}] or [{}, M, {}], got {}", width, experts, width,
@@ -169,7 +169,7 @@ TensorView ends_of_counts(StreamView stream, const ExpertRows& rows, TensorView 
   return row_ends;
 }
 
-/// Of slots that have no row nothing is read, so theirs may be anything.
+/// Weights of the slots. Those of slots without a row are undefined, since nothing reads them.
 TensorView weights_of_slots(StreamView stream, const TensorView& of_rows, const TensorView& slots, TensorView weights) {
   gather_rows::Args gather;
   gather.x = of_rows;

@@ -1,5 +1,5 @@
 #pragma once
-// The routed experts of a layer alone, over rows of an exchange of the caller's.
+// A pass through the routed experts of a layer alone, for rows that the caller's own exchange brought.
 #include <moecl/expert_rows.hpp>
 
 #include <compare>
@@ -11,7 +11,7 @@
 
 namespace moecl {
 
-/// What was chosen for rows of one form, for all passes of them. Threads: safe.
+/// The plans of expert passes, kept by the form of their rows. Threads: safe.
 class ExpertPassPlans {
  public:
   struct Form {
@@ -32,7 +32,7 @@ class ExpertPassPlans {
   std::map<Form, std::shared_ptr<Plans>> plans_;
 };
 
-/// Of so many rows and, of experts who sum, slots of tokens.
+/// Workspace of a pass of `rows` rows. @param slots  For sums: slots of all tokens; else 0
 std::uint64_t expert_pass_bytes(const LayerParts& parts, std::int64_t rows, std::int64_t slots);
 
 /// Errors: invalid_argument  before anything is enqueued; unsupported  CLBlast, and rows that do not stand in room of

@@ -30,7 +30,7 @@ void ExpertPlaces::update(StreamView stream, const PlacementPlan& plan, const Re
   std::copy(table.places.begin(), table.places.end(), written.values.begin());
   const auto of_counts = written.values.begin() + static_cast<std::ptrdiff_t>(places);
   std::fill(std::copy(table.counts.begin(), table.counts.end(), of_counts), written.values.end(), 0);
-  // Memory of its own: passes before may be under way.
+  // New memory, since earlier passes may still read the old tables.
   memory_ = Buffer(*stream.context, written.values.size() * sizeof(std::int32_t));
   const BufferView memory = memory_.view();
   places_ = TensorView(memory.slice(0, places * 4), DType::i32, {all, table.choices});

@@ -1,5 +1,5 @@
 #pragma once
-// A placement plan on a device: turns the experts that a router chose into places.
+// A placement plan on a device. It maps the experts that a router chose to places.
 #include <moecl/buffer.hpp>
 #include <moecl/lost_experts.hpp>
 #include <moecl/placement_plan.hpp>
@@ -12,28 +12,28 @@ namespace moecl {
 
 class ExpertPlaces {
  public:
-  /// Stops the host. An empty plan, and one that moves no expert, costs nothing then and later, unless there are
-  /// `special` experts after the `experts` of the plan: those stand nowhere.
+  /// Stops the host. A plan that is empty or moves no expert costs nothing, now or in passes, unless there are
+  /// `special` experts. Their ids follow the `experts` of the plan, and they have no place.
   ExpertPlaces(StreamView stream, const PlacementPlan& plan, std::int32_t experts, std::int32_t special);
   ExpertPlaces(StreamView stream, const PlacementPlan& plan, const ReplicaTable& table, LostExperts lost,
                std::int32_t special);
 
-  /// Passes on the stream from here on go by these. Async: two writes
+  /// Passes that are enqueued on the stream from now on use the new plan and table. Async: one write
   void update(StreamView stream, const PlacementPlan& plan, const ReplicaTable& table, LostExperts lost);
 
-  /// Some expert does not stand at the place of its number.
+  /// Whether some expert is not at the place of its own number.
   bool present() const noexcept { return places_.present(); }
-  /// Weights of a token change where experts have gone.
+  /// Whether experts are gone, so that `find` changes the weights of tokens that chose them.
   bool masks() const noexcept { return lost_ == LostExperts::masked && lacks_; }
-  /// Some expert has a choice of places, which depends on the number of the token.
+  /// Whether some expert has several places. The number of the token then selects one.
   bool depends_on_token() const noexcept { return places_.present() && places_.shape[1] > 1; }
   /// Async: one kernel. @param ids  Shape: [T, K] i32. @param physical  out. Shape: [T, K] i32
-  /// @param weights, placed  where it `masks`: as in physical_experts. Shape: [T, K] f32
+  /// @param weights, placed  if it `masks`: `weights`, `placed_weights` of physical_experts. Shape: [T, K] f32
   void find(StreamView stream, TensorView ids, TensorView weights, std::int64_t first_token, TensorView physical,
             TensorView placed, TensorView fault) const;
 
  private:
-  /// What is on its way to the device.
+  /// A table whose write to the device may be under way.
   struct Written {
     std::vector<std::int32_t> values;
     Event done;

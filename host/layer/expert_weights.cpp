@@ -10,7 +10,7 @@ namespace moecl {
 
 namespace {
 
-/// What is packed side by side, of each expert.
+/// For each expert, the matrices that are packed side by side.
 struct ExpertStacks {
   std::vector<MatrixStack> gate_up, down;
 
@@ -45,7 +45,7 @@ WeightFormat format_of(const std::vector<MatrixStack>& stacks, DType dtype, cons
   return format;
 }
 
-/// The slots that a budget is worth; none where all experts fit.
+/// The slots that a budget pays for; 0: there is no budget.
 CacheOptions slots_of(const ExpertBudget& budget, std::uint64_t expert_bytes, std::int64_t experts,
                       const DeviceCaps& caps) {
   CacheOptions cache;
@@ -79,7 +79,7 @@ std::vector<ExpertSegment> allocate_experts(StreamView stream, const MoeShape& s
                                             const std::vector<ExpertMatrices>& experts, DType dtype,
                                             const OperandQuant& quantize, RowKind rows, const ExpertBudget& budget,
                                             std::optional<PanelLayout> layout) {
-  if (experts.empty()) return {};  // a rank that has none
+  if (experts.empty()) return {};  // a rank without experts
   const std::int64_t inter = shape.intermediate, hidden = shape.hidden, width = shape.activation.input_width(inter);
   const ExpertStacks stacks(experts);
   const DeviceCaps& caps = stream.device->caps;

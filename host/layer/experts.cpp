@@ -57,13 +57,13 @@ ProductRows as_product_rows(const RoutedRows& rows) {
   return product;
 }
 
-/// Where one expert's rows stand.
+/// The memory of one expert's rows.
 BufferView bytes_of(const TensorView& all, std::int64_t number) {
   const TensorView one = all.rows(number, 1);
   return one.buffer.slice(0, one.size_bytes());
 }
 
-/// As many rows of other columns in the same memory.
+/// The same memory as the same number of rows with other columns.
 TensorView with_columns(const TensorView& rows, std::int64_t columns, DType dtype = DType::f32) {
   return TensorView(rows.buffer, dtype, {rows.shape[0], columns});
 }
@@ -97,7 +97,7 @@ Experts::Experts(StreamView stream, const MoeShape& shape, const std::vector<Exp
   kept_bytes_ = caps.type == DeviceType::cpu ? UINT64_MAX : 4 * caps.cache_bytes;  // a CPU reads f32 fastest
 }
 
-// f16 may not hold what a sum does.
+// f16 is never used: its range may be too small for the sums.
 DType Experts::result_dtype(std::int64_t rows) const noexcept {
   constexpr std::int64_t long_sums = 512;
   const auto bytes = static_cast<std::uint64_t>(rows * shape_.hidden) * size_bytes(DType::f32);
@@ -192,7 +192,7 @@ PlainExpert Experts::plain(StreamView stream, std::int64_t number) const {
     gate_up = segment.gate_up.plain(stream, number - segment.first_expert);
     down = segment.down.plain(stream, number - segment.first_expert);
   }
-  // Rows of gate stand before those of up.
+  // Rows of gate precede those of up.
   const auto gate_of = [&](std::vector<float>& both) {
     if (!shape_.activation.gated || both.empty()) return std::vector<float>();
     const auto half = both.begin() + static_cast<std::ptrdiff_t>(both.size() / 2);
@@ -224,7 +224,7 @@ void Experts::plan_waves(const DeviceCaps& caps) {
     const ExpertSegment& segment = segments_[i];
     whole_.push_back({i, 0, segment.experts});
     if (!segment.gate_up.in_slots()) continue;
-    // While one half of the slots is read, the other is filled. A CPU would copy with the cores that multiply.
+    // While products read one half of the slots, copies fill the other. CPUs would copy with the cores that multiply.
     const std::int64_t slots = segment.gate_up.cache().slot_count();
     in_halves_ = slots > 1 && caps.type != DeviceType::cpu;
     const std::int64_t each = in_halves_ ? slots / 2 : slots;
@@ -245,7 +245,7 @@ void Experts::claim(StreamView stream, const RoutedRows& rows) const {
 
 std::optional<WaveCopies> Experts::wave_copies(StreamView stream, bool in_turn) const {
   if (!in_turn || !in_halves_) return std::nullopt;
-  // Not before a pass needs it: some drivers launch in turn once there are several queues.
+  // Made only when a pass needs it: with several queues, some drivers launch kernels one after the other.
   if (copies_.view().queue == nullptr) copies_ = Stream::beside(stream);
   return WaveCopies(stream, copies_);
 }
@@ -286,7 +286,7 @@ grouped_gemm::Args Experts::product_of(const Wave& wave, DeviceWeights ExpertSeg
   return args;
 }
 
-// Rows past an expert's count take part as garbage in, garbage out: nothing reads them afterwards.
+// The products also take the garbage rows past an expert's count. Nothing reads their results.
 void Experts::run_batched(StreamView stream, const RoutedRows& rows, const ProductRows& a, const AfterProduct& after,
                           const ProductRows& down_in, TensorView down, ExpertPlans& plans) const {
   const auto product = [&](const TensorView& x, const TensorView& weights, const TensorView& out) {
@@ -311,8 +311,8 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, Counts counts
   const RowQuant::Valid valid{rows.row_ends, rows.rows_per_expert};
   const bool by_expert = input_quant_.is_by_expert() && !rows.x_scale.present();
   ProductRows x = as_product_rows(rows);
-  if (!rows.x_scale.present()) {  // no codes yet
-    // Rows in the experts' order may be garbage past the valid ones; those that are gathered from are tokens.
+  if (!rows.x_scale.present()) {  // x is not quantized yet
+    // In the experts' order, rows past the valid ones may be garbage. Rows to gather from are tokens, and all valid.
     RowQuant::Valid of_x = rows.index.present() && !by_expert ? RowQuant::Valid() : valid;
     if (by_expert) of_x.index = rows.index, of_x.index_divisor = rows.index_divisor;
     x = input_quant_.run(stream, rows.x, of_x, layout.input, workspace, plans.input);
@@ -326,7 +326,7 @@ TensorView Experts::run(StreamView stream, const RoutedRows& rows, Counts counts
   const bool in_turn = in_waves(counts.most);
   const std::vector<Wave>& waves = in_turn ? in_turn_ : whole_;
   if (limited()) turns_.begin(stream);
-  if (torn_ || in_turn) forget(stream);  // waves take slots in the order of experts, whoever has them
+  if (torn_ || in_turn) forget(stream);  // waves take slots in expert order, whichever expert has them
   torn_ = limited();
   if (!in_turn) claim(stream, rows);
   const auto before = [&](std::optional<WaveCopies>& copies, const Wave& wave, DeviceWeights ExpertSegment::*weights) {
@@ -472,7 +472,7 @@ std::string Experts::missed() const {
 ResidencyCounts Experts::residency(StreamView stream) const {
   if (!limited()) return {};
   const ExpertSegment& only = segments_.front();
-  ResidencyCounts counts = only.gate_up.cache().counts(stream);  // the second product's experts are the same
+  ResidencyCounts counts = only.gate_up.cache().counts(stream);  // the second product uses the same experts
   counts.fetched_bytes +=
       static_cast<std::uint64_t>(counts.misses + counts.prefetched) * only.down.cache().expert_bytes();
   return counts;

@@ -16,13 +16,13 @@ TensorView by_token(const TensorView& view) {
   return TensorView(view.buffer, view.dtype, {view.shape[0] * view.shape[1], view.shape[2]});
 }
 
-/// As expect_tensor, and that its memory holds it.
+/// As expect_tensor. Also checks that the tensor fits its memory.
 void expect_operand(const TensorView& view, const char* what, DType dtype, std::initializer_list<std::int64_t> dims) {
   expect_tensor(view, what, dtype, dims);
   expect_memory(view, what);
 }
 
-/// i32 or i64.
+/// Checks a tensor of i32 or i64.
 void expect_ints(const TensorView& view, const char* what, std::initializer_list<std::int64_t> dims) {
   require(view.dtype == DType::i32 || view.dtype == DType::i64, "{}: expected i32 or i64, got {}", what, view);
   expect_operand(view, what, view.dtype, dims);
@@ -33,7 +33,7 @@ void expect_floats(const TensorView& view, const char* what) {
   require(is_activation_dtype(view.dtype), "{}: expected f32, f16 or bf16, got {}", what, view);
 }
 
-/// By token, of the shape of x but for its columns.
+/// Checks that `view` has the shape of x, but with `columns` columns. Turns it into [T, columns].
 void expect_like_x(TensorView& view, const char* what, const TensorView& x, std::int64_t columns) {
   TensorView expected = x;
   expected.shape[static_cast<std::size_t>(x.rank - 1)] = columns;
@@ -50,7 +50,7 @@ void expect_output(TensorView& view, const char* what, const TensorView& x, std:
   expect_like_x(view, what, x, columns);
 }
 
-/// Hidden states that the caller has quantized.
+/// Checks hidden states that the caller has quantized.
 void expect_codes(MoeForward& args, std::int64_t tokens, std::int64_t width, const LayerParts& parts) {
   const OperandQuant& how = parts.options.activations;
   const std::optional<CodeRows> codes = code_rows(how);
@@ -72,7 +72,7 @@ void expect_codes(MoeForward& args, std::int64_t tokens, std::int64_t width, con
   expect_memory(args.expert_input_scale, "expert_input_scale");
 }
 
-/// What needs hidden states of the router's width; null: nothing.
+/// Why hidden states of the router's width are needed; null: they are not.
 const char* use_of_x(const MoeForward& args, const MoeShape& shape, const LayerParts& parts) {
   const bool codes = args.expert_input_scale.present();
   if (!args.expert_input.present()) return "the experts take it";
@@ -84,7 +84,7 @@ const char* use_of_x(const MoeForward& args, const MoeShape& shape, const LayerP
   return nullptr;
 }
 
-/// x, or where it may be absent no memory of its shape.
+/// Checks x and turns it into [T, H]. If x may be absent, the result has its shape but no memory.
 void expect_x(MoeForward& args, const MoeForward& given, const MoeShape& shape, const LayerParts& parts) {
   if (const char* use = use_of_x(given, shape, parts); given.x.present() || use != nullptr) {
     require(given.x.present(), "x: absent, but {}", use);
@@ -120,7 +120,7 @@ void expect_expert_input(MoeForward& args, const TensorView& like, const MoeShap
           "expert_input: expected plain rows, which experts without products give, got {}", args.expert_input);
 }
 
-/// Of inputs by token.
+/// Checks the routing inputs, which are [T, *] already.
 void expect_routing(const MoeForward& args, std::int64_t tokens, const MoeShape& shape, const LayerParts& parts) {
   const std::int32_t top_k = shape.router.top_k;
   const bool chosen = args.ids.present(), by_table = shape.vocabulary > 0;

@@ -11,7 +11,7 @@
 namespace moecl {
 namespace {
 
-/// Of free places at the rank's end nothing is wanted.
+/// The expert of each place of the rank. Free places at the end are left out, since they want no tensors.
 std::vector<std::int64_t> experts_of(const ExpertRank& rank, const PlacementPlan& placement) {
   std::vector<std::int64_t> experts(static_cast<std::size_t>(places_of_experts(rank, placement)));
   if (placement.logical_of.empty())
@@ -86,7 +86,7 @@ bool LayerAssembly::set(const HostTensor& tensor) {
   }
   const std::vector<std::int64_t> experts = experts_here(owner);
   if (std::all_of(experts.begin(), experts.end(), [&](std::int64_t expert) { return is_written(expert); })) {
-    // What only confirms the shape says nothing new.
+    // A tensor that only confirms the shape may come late.
     require(tensor.name.ends_with(".weight_shape"),
             "layer builder: {}: {} whole before; tensors that need not be there come before the others", tensor.name,
             owner.kind == TensorOwner::Kind::expert         ? fmt::format("expert {} was", owner.expert)
@@ -134,7 +134,7 @@ std::vector<std::string> LayerAssembly::missing() const {
 }
 
 void LayerAssembly::expect_whole() const {
-  constexpr std::size_t most = 4;  // a sentence has room for
+  constexpr std::size_t most = 4;  // names that a message has room for
   std::vector<std::string> names = missing();
   const std::size_t count = names.size();
   names.resize(std::min(count, most));
@@ -153,13 +153,13 @@ DType LayerAssembly::router_dtype_alone() const { return router_dtype(common(), 
 LayerParts LayerAssembly::finish(std::optional<DType> router_dtype) {
   expect_whole();
   MoeWeights weights = common();
-  if (!parts_) {  // a rank that has none
+  if (!parts_) {  // a rank without experts
     parts_.emplace(LayerParts(stream_, config_.shape, 0, options_));
     parts_->allocate_experts(stream_, std::vector<ExpertMatrices>());
   }
   if (router_dtype) parts_->options.router_dtype = router_dtype;
   if (rank_) {
-    MoeWeights whole;  // of the shared experts alone: the routed one is the rank's part already
+    MoeWeights whole;  // of the shared experts only: the routed one is the rank's part already
     whole.shared = weights.shared;
     parts_->shape.shared_intermediate =
         shape_of_rank(*rank_, shared_sharding_, config_.shape, whole).shared_intermediate;

@@ -48,7 +48,7 @@ void expect_expert(const ExpertMatrices& expert, const std::string& what, std::i
   expect_bias(expert.up_bias, what + " up bias", biased, inter);
 }
 
-/// The ids of a table, checked.
+/// Checks an expert table and returns its ids.
 std::vector<std::int32_t> ids_of(const HostMatrix& given, const MoeShape& shape) {
   require((given.dtype == DType::i32 || given.dtype == DType::i64) && given.rows == shape.vocabulary &&
               given.columns == shape.router.chosen(),
@@ -85,7 +85,7 @@ void expect_special(const MoeShape& shape, const MoeWeights& weights) {
           weights.expert_table.present() ? "one" : "none");
 }
 
-/// All but the routed experts.
+/// Checks all weights but the routed experts.
 void expect_common(const MoeShape& shape, const MoeWeights& weights) {
   if (weights.router.present()) expect_matrix(weights.router, "router", shape.choices(), shape.hidden);
   require(weights.router.present() || !shape.router_bias, "router: absent, but it has a bias");
@@ -95,7 +95,7 @@ void expect_common(const MoeShape& shape, const MoeWeights& weights) {
   if (shape.shared_intermediate > 0) {
     expect_expert(weights.shared, "shared experts", shape.hidden, shape.shared_intermediate, shape.activation.gated,
                   shape.shared_bias);
-    const bool down_bias = shape.shared_bias && weights.shared.down_bias.present();  // as of experts
+    const bool down_bias = shape.shared_bias && weights.shared.down_bias.present();  // as of experts, below
     expect_bias(weights.shared.down_bias, "shared experts down bias", down_bias, shape.hidden);
   }
   if (shape.shared_gate) expect_matrix(weights.shared_gate, "shared expert gate", 1, shape.hidden);
@@ -109,7 +109,7 @@ void expect_weights(const MoeShape& shape, const MoeWeights& weights, std::int64
     const ExpertMatrices& expert = weights.experts[i];
     expect_expert(expert, fmt::format("expert {}", i), shape.expert_width(), shape.intermediate, shape.activation.gated,
                   shape.expert_bias);
-    // Of experts in parts the first part has the bias, so all experts here have one or none.
+    // If ranks have parts of experts, only the first part has the bias. So all experts here have one, or none has.
     const bool down_bias = shape.expert_bias && weights.experts.front().down_bias.present();
     expect_bias(expert.down_bias, fmt::format("expert {} down bias", i), down_bias, shape.expert_width());
   }
@@ -120,7 +120,7 @@ bool rows_are_contiguous(const ExpertMatrices& network) {
          network.down.plain.column_stride == 1;
 }
 
-/// Who computes dense products, and the experts' in the batched layout.
+/// The backends of dense products, and of the experts' products in the batched layout.
 struct Backends {
   dense_backend::Choice dense, batched;
 
@@ -163,14 +163,14 @@ const MoeShape& checked(const MoeShape& shape, const MoeLayerOptions& options) {
 }
 
 constexpr std::size_t packing_header_bytes = 256;
-/// What stands before the bytes of a packed expert: how it is packed, in words.
+/// The header before the bytes of a packed expert: how it is packed, in words.
 std::vector<std::byte> packing_header(const std::string& packing) {
   std::vector<std::byte> header(packing_header_bytes);
   std::memcpy(header.data(), packing.data(), std::min(packing.size(), packing_header_bytes));
   return header;
 }
 
-/// As the routed experts see it.
+/// The shape as the routed experts see it.
 MoeShape expert_shape(const MoeShape& shape) {
   MoeShape of = shape;
   of.hidden = shape.expert_width();
@@ -299,7 +299,7 @@ void LayerParts::replace(StreamView stream, const MoeWeights& weights, const Loa
   {
     WeightUpload check(stream, WeightUpload::Purpose::check);
     load(check, weights, {});
-  }  // its memory goes before that of the writing comes
+  }  // frees the memory of the check before the writing takes its own
   write(stream, weights, progress);
 }
 

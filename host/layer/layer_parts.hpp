@@ -1,5 +1,5 @@
 #pragma once
-// What a layer holds on its device, whether it has all experts or those of one rank: router, experts, shared experts.
+// What a layer holds on its device: router, experts, shared experts. It has all experts, or those of one rank.
 #include <moecl/gating_top_k.hpp>
 #include <moecl/layer_options.hpp>
 #include <moecl/moe_forward.hpp>
@@ -11,8 +11,8 @@
 
 namespace moecl {
 
-/// In which the router's weights are stored, as MoeLayerOptions says; of a rank without experts dtype where it is
-/// unset.
+/// The dtype of the router's weights, as MoeLayerOptions::router_dtype says. If that is unset, a rank without experts
+/// uses MoeLayerOptions::dtype.
 DType router_dtype(const MoeWeights& weights, const MoeLayerOptions& options);
 
 struct LayerParts {
@@ -28,39 +28,39 @@ struct LayerParts {
   SharedExperts shared;
   SpecialExperts special;
 
-  /// Checks, uploads and repacks `weights`, of which `local_experts` are the routed experts here. Stops the host.
+  /// Checks, uploads and packs `weights`, which have the `local_experts` routed experts here. Stops the host.
   /// Errors: as MoeLayer
   LayerParts(StreamView stream, const MoeShape& layer_shape, const MoeWeights& weights, std::int64_t local_experts,
              const MoeLayerOptions& layer_options, const LoadProgress& progress);
-  /// The same without weights, which come one by one: memory for the experts, then experts, then all else.
+  /// The same without weights. They come later: `allocate_experts`, then `write_expert` for each, then `write_common`.
   LayerParts(StreamView stream, const MoeShape& layer_shape, std::int64_t local_experts,
              const MoeLayerOptions& layer_options);
-  /// Memory for local_experts experts that are stored as these are.
+  /// Allocates memory for local_experts experts of the format of `all`.
   void allocate_experts(StreamView stream, const std::vector<ExpertMatrices>& all);
-  /// The same where all are stored as this one.
+  /// The same if all experts have the format of `like`.
   void allocate_experts(StreamView stream, const ExpertMatrices& like);
-  /// Writes an expert, the `number`-th here; the host's matrix may go when `upload` has finished.
+  /// Writes the `number`-th expert here. Its host matrices may be freed when `upload` has finished.
   void write_expert(WeightUpload& upload, std::int64_t number, const ExpertMatrices& expert);
-  /// All else, and what the layer became. @param weights  Its experts are one of those here, if there is one
+  /// Writes all other weights and fills the report. @param weights  Its experts: one of those here, if there is any
   void write_common(StreamView stream, const MoeWeights& weights);
 
   std::int64_t local_experts() const noexcept { return local_experts_; }
-  /// Errors: invalid_argument  a replacement that began has not come to its end
+  /// Errors: invalid_argument  a replacement of weights failed halfway
   void expect_whole() const;
-  /// Writes other weights of the same shape and form where the old ones are, after what was enqueued before. Stops the
+  /// Overwrites the weights with others of the same shape and format, after all commands enqueued before. Stops the
   /// host. Errors: as MoeLayer::replace_weights
   void replace(StreamView stream, const MoeWeights& weights, const LoadProgress& progress);
-  /// The same of one expert, the `number`-th here. Errors: as MoeLayer::replace_expert
+  /// The same for one expert, the `number`-th here. Errors: as MoeLayer::replace_expert
   void replace_expert(StreamView stream, std::int64_t number, const ExpertMatrices& expert);
 
-  /// One expert, the `number`-th here, as the device has it. Stops the host. Errors: invalid_argument  no such expert
+  /// The `number`-th expert here, as the device stores it. Stops the host. Errors: invalid_argument  no such expert
   std::uint64_t packed_expert_bytes() const;
   std::vector<std::byte> packed_expert(StreamView stream, std::int64_t number) const;
   PlainExpert plain_expert(StreamView stream, std::int64_t number) const;
-  /// Takes what packed_expert gave. Errors: as MoeLayer::replace_packed_expert
+  /// Overwrites an expert with the result of packed_expert. Errors: as MoeLayer::replace_packed_expert
   void replace_packed_expert(StreamView stream, std::int64_t number, const std::vector<std::byte>& packed);
 
-  /// How tokens choose; those that are finished choose -1, which a sort passes over. @param logits  Shape: [T, C] f32
+  /// The choice of experts. Finished tokens choose -1, which the sort skips. @param logits  Shape: [T, C] f32
   gating_top_k::Args gating(TensorView logits, const MoeForward& args, TensorView ids, TensorView weights) const {
     return {logits, selection_bias, ids, weights, {}, args.finished, -1, {expert_table, args.token_ids}, args.fault};
   }
@@ -75,7 +75,7 @@ struct LayerParts {
   void expect_number(const char* what, std::int64_t number) const;
   void expect_expert_here(std::int64_t number, const ExpertMatrices& expert) const;
   std::int64_t local_experts_;
-  bool whole_ = false;  ///< all weights are of one set
+  bool whole_ = false;  ///< all weights are written and belong to one set
 };
 
 }  // namespace moecl

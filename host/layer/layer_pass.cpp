@@ -58,7 +58,7 @@ void LayerPass::run(Submit submit) {
   finish(submit);
 }
 
-/// All of it in one launch, and shared experts before it.
+/// Runs the shared experts, then everything else in one launch.
 bool LayerPass::run_at_once(Submit submit) {
   return with_next_variant(stream_, [&] {
     plan();
@@ -102,7 +102,7 @@ std::string LayerPass::why_several_launches() {
   return fused_moe::reject(*steps, parts.shape.router, {}, *parts.device);
 }
 
-/// The steps as those of one launch. A strategy that is local enqueues nothing.
+/// The arguments of the one launch. The calls of the strategy enqueue nothing, since it is local.
 std::optional<fused_moe::Args> LayerPass::one_launch() {
   const LayerParts& parts = over_.parts;
   const gating_top_k::Args choice = this->choice();
@@ -126,7 +126,7 @@ std::optional<fused_moe::Args> LayerPass::one_launch() {
                          products->activated};
 }
 
-/// Of the router or of the caller.
+/// The choice by the router, or by the caller.
 gating_top_k::Args LayerPass::choice() const {
   const bool chosen = args_.ids.present();
   const TensorView& logits = args_.given_logits.present() ? args_.given_logits : args_.router_logits;
@@ -198,7 +198,7 @@ void LayerPass::choose(const gating_top_k::Args& choice, const std::optional<exp
   const DenseProduct& product = over_.parts.router;
   const Device& device = *stream_.device;
   const bool chosen = args_.ids.present(), routes = over_.parts.has_router && !args_.given_logits.present();
-  // One launch chooses and sorts, where what it chooses is what is sorted.
+  // One operator chooses and sorts, if the chosen ids are the ids to sort.
   if (!chosen && !args_.token_ids.present() && over_.places == nullptr && sort && sort->ids.shape == choice.ids.shape) {
     route_tokens::Args routing{choice, *sort, codes ? codes->args : quantize_groups::Args()};
     if (routes && product.takes_codes())
@@ -232,7 +232,7 @@ void LayerPass::run_router(const gating_top_k::Args& choice) {
   const bool chosen = args_.ids.present(), routes = !chosen && !args_.given_logits.present();
   if (parts.has_router && (routes || args_.router_logits.present()))
     parts.router.enqueue(stream_, args_.x, choice.logits, {scratch(layout_->slices).buffer}, steps().router);
-  else if (routes && !stream_.compiles_only)  // a table chooses, and nothing tells its experts apart
+  else if (routes && !stream_.compiles_only)  // a table chooses, and its experts get equal logits
     enqueue_fill(stream_, choice.logits.buffer.slice(0, choice.logits.size_bytes()), 0);
   if (chosen && args_.ids.dtype == DType::i64)
     index_vectors::enqueue(
@@ -242,7 +242,7 @@ void LayerPass::run_router(const gating_top_k::Args& choice) {
 void LayerPass::run_special(const gating_top_k::Args& choice) {
   special_ = {};
   const bool partial = !over_.step.reduce_results || reduces_once();
-  if (partial && !over_.first_of_tokens) return;  // another rank's sum has what these experts give
+  if (partial && !over_.first_of_tokens) return;  // another rank adds these experts' result to its sum
   const TensorView& x = args_.expert_input_scale.present() ? args_.x : expert_input();
   special_ =
       over_.parts.special.run(stream_, x, choice.ids, choice.weights, layout_->special, memory_, steps().special);
@@ -297,7 +297,7 @@ std::int64_t LayerPass::most_rows(const RoutedRows& rows) const {
 
 void LayerPass::count(const RoutedRows& rows) {
   const auto count_in = [&](const TensorView& counts, bool add) {
-    if (!counts.present() || counts.shape[0] == 0) return;  // a rank without experts has row ends of one
+    if (!counts.present() || counts.shape[0] == 0) return;  // a rank without experts still has one row end
     index_vectors::enqueue(stream_, index_vectors::RowCounts{rows.row_ends, counts, add});
   };
   count_in(args_.expert_num_tokens, !part_.first);
@@ -322,7 +322,7 @@ TensorView LayerPass::sums_alone() const {
 
 namespace {
 
-/// Of the tokens of a share alone.
+/// `all`, restricted to the tokens of a share.
 combine::Args of_tokens(const combine::Args& all, Share share) {
   combine::Args some = all;
   const std::int64_t each = all.slot_rows.shape[0] / std::max<std::int64_t>(all.out.shape[0], 1);
@@ -341,12 +341,12 @@ void LayerPass::finish(Submit submit) {
   if (sums_alone().present()) return enqueue_marker(stream_, submit);
   if (over_.group != nullptr && !reduces_once() && (over_.step.reduce_results || over_.group->brings_tokens()))
     shared_ = over_.group->gather(shared_, *part_.tokens_of_ranks, layout_->of_group, memory_, *over_.memory);
-  if (!sum.slot_rows.present()) {  // one row a token: its sum
+  if (!sum.slot_rows.present()) {  // each token has one row: its sum
     const TensorView order = scratch(layout_->order);
     index_vectors::enqueue(stream_, index_vectors::ColumnOrder{order});
     sum.slot_rows = flat(order);
   }
-  if (args_.expert_rows.present()) {  // each slot a token of one row
+  if (args_.expert_rows.present()) {  // treats each slot as a token of one row
     combine::Args rows = sum;
     rows.weights = {};
     rows.out = args_.expert_rows;
@@ -387,11 +387,11 @@ void LayerPass::reduce_once(const combine::Args& sum, Submit submit) {
   enqueue_planned(stream_, stored, received_->stored, submit);
 }
 
-/// @param sum  whose `shared` is what experts without products give, if anything
+/// @param sum  Its `shared` is the result of the experts without products, if any
 void LayerPass::add_shared(combine::Args sum, TensorView out, SumPlans& plans, Submit submit) {
   sum.out = out;
   if (!shared_.rows.present()) return enqueue_planned(stream_, sum, plans.with_shared, submit);
-  if (shared_.rows.shape[0] != out.shape[0]) {  // the part of some tokens
+  if (shared_.rows.shape[0] != out.shape[0]) {  // the shared part of some tokens only
     enqueue_planned(stream_, sum, plans.without_shared);
     sum = of_tokens(sum, shared_share_);
   }

@@ -1,5 +1,5 @@
 #pragma once
-// A batch of tokens on its way through a layer, on one rank or on many.
+// A forward pass: one batch of tokens through a layer, on one rank or on many.
 #include <moecl/fused_moe.hpp>
 
 #include "dispatch/step_memory.hpp"
@@ -9,116 +9,118 @@
 
 namespace moecl {
 
-/// What passes go through, and where. Lifetime: all of it outlives them
+/// The layer, plans, strategy and memory that passes use. Lifetime: all of them outlive the passes
 struct PassParts {
   const LayerParts& parts;
   LayerPlans& plans;
   Strategy& strategy;
-  StepMemory* memory = nullptr;          ///< null: the caller's workspace holds it all
-  const ExpertPlaces* places = nullptr;  ///< null: every expert stands at the place of its number
+  StepMemory* memory = nullptr;          ///< null: the caller's workspace holds everything
+  const ExpertPlaces* places = nullptr;  ///< null: every expert is at the place of its number
   const SharedGroup* group = nullptr;    ///< null: this rank computes the shared experts of all its tokens
-  Step step = {};                        ///< `strategy` is of its kind
-  bool first_of_tokens = true;           ///< of the ranks that have the same tokens
+  Step step = {};                        ///< `strategy` is of the kind that it names
+  bool first_of_tokens = true;           ///< this rank is the first of those that have the same tokens
 };
 
-/// The steps of a forward pass, each of which only enqueues: `run` is all of them. Between `route`, `run_shared`,
-/// `run_experts` and `finish` bytes may be under way (see Strategy), so another batch's steps may come in between.
+/// The steps of a forward pass. Each step only enqueues; `run` does all of them. Between `route`, `run_shared`,
+/// `run_experts` and `finish` an exchange may be under way (see Strategy), so steps of another batch may come in
+/// between.
 ///
-/// Everything that a batch writes between its first and its last step is its own: a strategy, memory, rows.
+/// Two batches in flight share nothing that they write: each has its own strategy, memory and rows.
 class LayerPass {
  public:
-  /// Which tokens of a call these are.
+  /// Which tokens of a call this pass has.
   struct Part {
-    std::int64_t first_token = 0;  ///< the number of the first one among those of all ranks
-    bool first = true;             ///< no other part of the call came before
-    /// What ranks have agreed about, as in TokensIn: of this part.
+    std::int64_t first_token = 0;  ///< its index among the tokens of all ranks
+    bool first = true;             ///< no other part of the call has come before
+    /// The ranks have agreed about this and `capacity`, both as in TokensIn, for this part.
     const std::vector<std::int64_t>* tokens_of_ranks = nullptr;
     std::int64_t capacity = 0;
-    /// Of all ranks. Experts' variants are chosen by them, so that another placement of experts leaves the bits.
+    /// Tokens of all ranks. They decide the choice of the experts' variants, so another placement gives the same bits.
     std::int64_t tokens_of_all = 0;
-    /// The same without those that a step has room for. They bound the experts that have rows.
+    /// Tokens that the ranks really bring, without spare room of a bounded step. They bound the experts that have rows.
     std::int64_t tokens_brought = 0;
   };
   /// @param args  Checked, [T, H]
   LayerPass(StreamView stream, const PassParts& over, const MoeForward& args, Part part);
 
   void run(Submit submit = {});
-  /// Router and choice alone, then the experts that such a pass would use come to device memory.
+  /// Runs router and choice only, then brings the experts that such a pass would use to device memory.
   void prefetch(Submit submit = {});
 
-  /// Router, choice of experts and their places; launches the tokens.
+  /// Router, choice of experts, their places; starts the dispatch of the tokens.
   void route();
-  /// Launches what the strategy still has to, then runs the shared experts beside that, unless they run already.
+  /// Launches the rest of the strategy's dispatch, then the shared experts beside it, unless they run already.
   void run_shared();
-  /// Experts on the rows that came; launches their way back.
+  /// Runs the experts on the rows that came, and starts the combine.
   void run_experts();
   /// Writes the outputs.
   void finish(Submit submit = {});
 
  private:
-  /// Finds or makes the plan, and takes its memory.
+  /// Finds or makes the plan, and takes the memory that it needs.
   void plan();
   TensorView scratch(const TensorView& place) const { return tensor_in(memory_, place); }
-  /// The caller's tensor where there is one that operators take, else that of the workspace.
+  /// The caller's tensor, if it is present and operators take it (not i64). Otherwise the one in the workspace.
   TensorView given_or(const TensorView& given, const TensorView& place) const {
     return given.present() && given.dtype != DType::i64 ? given : scratch(place);
   }
   const TensorView& expert_input() const { return args_.expert_input.present() ? args_.expert_input : args_.x; }
   gating_top_k::Args choice() const;
-  /// With the weights that experts with places share.
+  /// `choice` with the weights that ExpertPlaces::find makes if experts are gone: 0 for those, the others rescaled.
   gating_top_k::Args placed(gating_top_k::Args choice) const {
     if (over_.places != nullptr && over_.places->masks()) choice.weights = scratch(layout_->placed_weights);
     return choice;
   }
-  /// Of the strategy, for the tokens that choose so.
+  /// Gives the tokens and their choice to the strategy. Returns the sort that it needs, if any.
   std::optional<expert_sort::Args> prepare(const gating_top_k::Args& choice);
   std::optional<fused_moe::Args> one_launch();
   std::string why_several_launches();
-  /// Routed and shared parts are parts of sums of the tp group, and only their sum is asked for.
+  /// Whether one reduction is enough: the routed and the shared part are both partial sums of the tp group, and the
+  /// caller asks for their total only.
   bool reduces_once() const;
   void reduce_once(const combine::Args& sum, Submit submit);
   StepPlans& steps() { return *plan_->steps; }
-  /// @return  false: that cannot be, and nothing was enqueued
+  /// @return  false: one launch is not possible, and nothing was enqueued
   bool run_at_once(Submit submit);
-  /// Routes by the plan, and begins what runs beside.
+  /// Routes by the plan, and starts the work on the side queue.
   void begin();
-  /// Of those tokens, into shared_.
+  /// Shared experts of the tokens x; the result goes to shared_.
   void enqueue_shared(StreamView stream, const TensorView& x, const SliceScratch& scratch);
-  /// Logits, experts, their places, the order of rows, and codes of the tokens if asked for.
+  /// Logits, choice of experts, their places, the sort of rows and, if given, codes of the tokens.
   void choose(const gating_top_k::Args& choice, const std::optional<expert_sort::Args>& sort,
               const std::optional<RowQuant::Step>& codes);
-  /// Logits, and the caller's ids as operators take them.
+  /// Logits, and the caller's i64 ids narrowed to i32.
   void run_router(const gating_top_k::Args& choice);
   void run_special(const gating_top_k::Args& choice);
-  /// Of all experts here, where they are chosen evenly.
+  /// Rows of all experts here if tokens choose all experts evenly.
   std::int64_t expected_rows(const RoutedRows& rows) const;
-  /// Without the free places at their end, which have no weights, nor rows.
+  /// `rows` without the free places at the end, which have no weights and no rows.
   RoutedRows of_experts_here(RoutedRows rows) const;
-  /// Of tokens that are there, on all ranks.
+  /// Upper bound of the rows, by the tokens that all ranks really bring.
   std::int64_t most_rows(const RoutedRows& rows) const;
   void count(const RoutedRows& rows);
   void send_home(TensorView expert_rows);
-  /// The one output, where nothing is left to do to the sums: then the strategy writes them there. Else absent.
+  /// The only output, if the strategy can write its sums there and they need no more work. Otherwise absent.
   TensorView sums_alone() const;
-  /// Writes the sum and the shared experts' part, of all tokens or those that this rank has it of.
+  /// Writes the sum, and adds the shared experts' part of all tokens, or of those that this rank has it for.
   void add_shared(combine::Args sum, TensorView out, SumPlans& plans, Submit submit = {});
 
   StreamView stream_;
   PassParts over_;
   MoeForward args_;
   Part part_;
-  // Of the steps under way.
+  // State of the steps under way.
   std::shared_ptr<const LayerPlan> plan_;
-  const PassLayout* layout_ = nullptr;  ///< the plan's
+  const PassLayout* layout_ = nullptr;  ///< of plan_
   std::shared_ptr<ReceivedPlans> received_;
   BufferView memory_;
-  TensorView placed_;  ///< ids as places
+  TensorView placed_;  ///< the chosen experts' places
   WeightedInput input_;
-  std::optional<RowQuant::Step> codes_;  ///< of the tokens, made beside the choice
-  Share shared_share_{};                 ///< tokens that `shared_` is of
+  std::optional<RowQuant::Step> codes_;  ///< codes of the tokens, made along with the choice
+  Share shared_share_{};                 ///< the tokens of `shared_`
   SharedExperts::Output shared_;
   SideWork beside_;
-  TensorView special_;  ///< what experts without products give; absent: nothing
+  TensorView special_;  ///< result of the experts without products; absent: none
 };
 
 }  // namespace moecl

@@ -1,5 +1,5 @@
 #pragma once
-// What a layer decides once for all passes of one form.
+// The decisions that a layer makes once for all passes of one form.
 #include <moecl/fused_moe.hpp>
 #include <moecl/moe_forward.hpp>
 #include <moecl/route_tokens.hpp>
@@ -18,18 +18,18 @@
 
 namespace moecl {
 
-/// What strategies are told of a layer.
+/// The description of a layer that strategies take.
 ExpertProblem problem_of(const MoeShape& shape, const MoeLayerOptions& options, WireFormat wire = WireFormat::none);
 
-/// Up to how many tokens one launch is faster, were there no shared experts beside it.
+/// Most tokens for which one launch is faster, if no shared experts run beside it.
 std::int64_t worthwhile_tokens(const LayerParts& parts);
-/// Up to how many tokens passes take one launch; 0: none does.
+/// Most tokens for which passes take one launch; 0: they never do.
 std::int64_t one_launch_tokens(const LayerParts& parts);
 
-/// Scratch of a pass.
+/// Scratch of a pass, as places in a workspace.
 struct PassLayout {
-  /// @param placed  some expert stands elsewhere than at the place of its number. @param group  optional
-  /// @param group_tokens  as SharedGroup::tokens
+  /// @param placed  Some expert is not at the place of its own number. @param group  optional
+  /// @param group_tokens  As SharedGroup::tokens
   PassLayout(const LayerParts& parts, const Strategy& strategy, std::int64_t tokens, bool placed,
              const SharedGroup* group, std::int64_t group_tokens);
   PassLayout(const LayerParts& parts, const Strategy& strategy, std::int64_t tokens, bool placed)
@@ -43,20 +43,20 @@ struct PassLayout {
   std::uint64_t strategy_at;
   SharedExperts::Layout shared;
   TensorView slices;
-  bool shared_beside;         ///< the shared experts run on the side queue, and have slices of their own
-  TensorView shared_slices;   ///< absent unless so
+  bool shared_beside;         ///< the shared experts run on the side queue, and have K-slices of their own
+  TensorView shared_slices;   ///< absent unless `shared_beside`
   TensorView places;          ///< absent unless `placed`
-  TensorView placed_weights;  ///< the same
+  TensorView placed_weights;  ///< absent unless `placed`
   SpecialExperts::Layout special;
-  std::optional<Experts::Layout> experts;  ///< unset: rows are known when they have come
+  std::optional<Experts::Layout> experts;  ///< unset: the number of rows is known only once they have come
   SharedGroup::Layout of_group;
   TensorView sums, order;  ///< absent unless the strategy fills sums
-  TensorView one_launch;   ///< absent where tokens are too many for one
+  TensorView one_launch;   ///< absent if there are too many tokens for one launch
 };
 
-/// What decisions about a pass depend on: what its arguments are, not where.
+/// The properties of a pass's arguments on which decisions depend. Addresses count only by their alignment.
 struct PassForm {
-  /// @param group_tokens  as SharedGroup::tokens; -1: those of x
+  /// @param group_tokens  As SharedGroup::tokens; -1: the tokens of x
   PassForm(const Device& device, const MoeForward& args, const Step& step, std::int64_t group_tokens = -1);
 
   struct Operand {
@@ -70,25 +70,25 @@ struct PassForm {
   std::int64_t tokens, group_tokens;
   StrategyKind strategy;
   bool reduce_results;
-  std::size_t failed_variants;  ///< which another choice may be due to
+  std::size_t failed_variants;  ///< a newly failed variant may change choices
   bool in_place;                ///< out is x
   std::array<Operand, 17> operands;
   auto operator<=>(const PassForm&) const = default;  // NOLINT(modernize-use-nullptr): the same
 };
 
-/// Of an output with a shared part.
+/// Plans for an output with a shared part.
 struct SumPlans {
   Planned<LaunchPlan> without_shared, with_shared;
 };
 
-/// Choices about the rows that a rank's experts get, of ranks that bring as many.
+/// The operators' choices that depend on the number of rows that a rank's experts get.
 struct ReceivedPlans {
   ExpertPlans routed;
   Planned<LaunchPlan> routed_sum, rows_home, stored;
   SumPlans shared_sum, sum;
 };
 
-/// The operators' choices in a pass, each made when it is first enqueued.
+/// The operators' choices in a pass. Each is made when the operator is first enqueued.
 struct StepPlans {
   Planned<fused_moe::Plan> one_launch;
   Planned<route_tokens::Plan> route;
@@ -105,12 +105,12 @@ struct StepPlans {
     bool in_waves = false;
     auto operator<=>(const Rows&) const = default;  // NOLINT(modernize-use-nullptr): of its own code
   };
-  /// Those of so many. Threads: safe
+  /// The plans for so many rows. Threads: safe
   std::shared_ptr<ReceivedPlans> received(const Rows& rows) {
     const std::lock_guard lock(mutex_);
     const auto found = received_.find(rows);
     if (found != received_.end()) return found->second;
-    // all2all_v brings another number nearly every time.
+    // With all2all_v, nearly every pass has another number of rows.
     if (received_.size() >= most_received) received_.clear();
     return received_[rows] = std::make_shared<ReceivedPlans>();
   }
@@ -121,17 +121,17 @@ struct StepPlans {
   std::map<Rows, std::shared_ptr<ReceivedPlans>> received_;
 };
 
-/// The choices of a pass.
+/// Layout and choices of all passes of one form.
 struct LayerPlan {
   PassLayout layout;
-  std::string why_several_launches = {};  ///< as the trace of a pass says it; empty: one is enough
+  std::string why_several_launches = {};  ///< the trace's text; empty: one launch is enough
   std::unique_ptr<StepPlans> steps = std::make_unique<StepPlans>();
 };
 
 /// The plans of a layer. Threads: safe.
 class LayerPlans {
  public:
-  /// The plan of that form, made if there is none yet.
+  /// The plan for `form`. `make` makes it if there is none yet.
   template <class Make>
   std::shared_ptr<const LayerPlan> find(const PassForm& form, const Make& make) {
     {
@@ -140,11 +140,11 @@ class LayerPlans {
     }
     auto plan = std::make_shared<const LayerPlan>(make());
     const std::lock_guard lock(mutex_);
-    // Who asks for ever other forms does not fill the memory with them.
+    // A caller whose passes always have new forms must not fill the memory with plans.
     if (plans_.size() >= most_plans) plans_.clear();
     return plans_.insert_or_assign(form, std::move(plan)).first->second;
   }
-  /// What plans depend on beside the form has changed.
+  /// To be called when something else that plans depend on, beside the form, has changed.
   void clear() {
     const std::lock_guard lock(mutex_);
     plans_.clear();

@@ -36,7 +36,7 @@ struct LoadRecord::State {
   ~State() {
     try {
       if (copied) copied->wait();
-    } catch (const std::exception&) {  // a copy that failed writes no more
+    } catch (const std::exception&) {  // a failed copy writes nothing any more
     }
   }
   void clear(StreamView stream) const {

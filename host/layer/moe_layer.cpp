@@ -13,7 +13,7 @@
 namespace moecl {
 namespace {
 
-/// Chunks that are too short give experts few rows, and read their weights again.
+/// With less workspace chunks would be short: experts get few rows, and each chunk reads their weights again.
 std::uint64_t default_workspace_bytes(const DeviceCaps& caps) {
   constexpr std::uint64_t least = 256ULL << 20;
   return caps.type == DeviceType::gpu ? std::max(least, caps.global_mem_bytes / 16) : least;
@@ -59,8 +59,8 @@ void expect_stream_on(const Device& device, StreamView stream, const char* what)
 
 }  // namespace
 
-/// Bounds the workspace: bytes grow with tokens, in the batched layout with their square until rows_per_expert is
-/// fixed.
+/// Bounds the workspace. Its bytes grow with the tokens; in the batched layout with their square, unless
+/// rows_per_expert is given.
 void MoeLayer::State::choose_chunk() {
   std::int64_t tokens = options.chunk_tokens > 0 ? options.chunk_tokens : 1 << 16;
   const std::uint64_t most = std::min(default_workspace_bytes(device->caps), device->caps.max_alloc_bytes);
@@ -128,19 +128,19 @@ std::uint64_t MoeLayer::expert_workspace_bytes(std::int64_t rows, std::int64_t s
 
 std::uint64_t MoeLayer::workspace_bytes(std::int64_t tokens) const {
   require(tokens >= 0, "workspace: {} tokens", tokens);
-  // A rest of a few tokens in one launch may need more than a whole chunk.
+  // If a last chunk of a few tokens runs in one launch, it may need more than a whole chunk.
   const std::int64_t chunk = std::min(tokens, state_->report.chunk_tokens),
                      rest = std::min(chunk, one_launch_tokens(*state_));
   return std::max(state_->pass_bytes(chunk), rest == chunk ? 0 : state_->pass_bytes(rest));
 }
 
 void MoeLayer::compile(StreamView stream, std::int64_t max_tokens) const {
-  constexpr std::int64_t each_up_to = 16;  // one launch, and the shapes of few rows, differ from token to token
+  constexpr std::int64_t each_up_to = 16;  // the one launch, and shapes of few rows, differ for each number of tokens
   constexpr std::uint64_t named_bytes = 64;
   require(max_tokens >= 0, "compile: {} tokens", max_tokens);
   stream.compiles_only = true;
   const MoeShape& shape = state_->shape;
-  // Launches that are not enqueued need memory by name alone, tensors that differ by different names.
+  // Launches that are only compiled need memory handles but no memory. Different tensors get different handles.
   const Buffer x(*stream.context, named_bytes), input(*stream.context, named_bytes), out(*stream.context, named_bytes),
       shared(*stream.context, named_bytes), scratch(*stream.context, named_bytes);
   const auto named = [](const Buffer& memory, std::uint64_t bytes) { return BufferView{memory.handle(), 0, bytes}; };

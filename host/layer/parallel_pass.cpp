@@ -1,4 +1,4 @@
-// Passes of a ParallelLayer: strategy, chunks and micro-batches. Prefetches too, which come before a pass.
+// Passes of a ParallelLayer: strategy, chunks and micro-batches. Also prefetches, which precede a pass.
 #include <moecl/trace.hpp>
 
 #include "dispatch/put_window.hpp"
@@ -10,7 +10,7 @@
 namespace moecl {
 namespace {
 
-/// Exchanges run beside the rank's stream where something can run meanwhile.
+/// Exchanges run beside the rank's stream if other work can overlap with them.
 bool exchanges_beside(const ExpertRank& rank, const MoeShape& shape, const ParallelPlan& plan) {
   return rank.ep.size() > 1 &&
          (shape.shared_intermediate > 0 || plan.dbo_decode_token_threshold || plan.dbo_prefill_token_threshold);
@@ -25,7 +25,7 @@ void ParallelLayer::forward(const Forward& args, const Step& step, Submit submit
   State& of = *state_;
   const Trace::Span span(of.rank.ep.rank_stream().trace, "forward");
   of.rank.ep.together([&] {
-    // What this rank alone is refused is so before the others hear of the step.
+    // Errors of this rank's arguments are found here, before the other ranks hear of the step.
     const MoeForward checked = of.checked(args, step);
     Step all = step;
     if (!all.strategy && !of.plan.rules) all.strategy = of.plan.strategy;
@@ -110,7 +110,7 @@ std::uint64_t ParallelLayer::State::workspace_bytes(const Step& step) {
   const StrategyKind kind = choose({step.strategy, *step.max_tokens_across_dp}).kind;
   const Cut cuts = cut(step, *step.max_tokens_across_dp);
   const std::int64_t most = share_of(share_of(*step.max_tokens_across_dp, cuts.chunks, 0).count, cuts.batches, 0).count;
-  // A rest of a few tokens in one launch may need more than a whole batch.
+  // If a last batch of a few tokens runs in one launch, it may need more than a whole batch.
   const std::int64_t rest = alone[0] != nullptr ? std::min(most, one_launch_tokens(parts)) : most;
   return static_cast<std::uint64_t>(cuts.batches) * std::max(batch_bytes(most, kind), batch_bytes(rest, kind));
 }
@@ -162,7 +162,7 @@ void ParallelLayer::State::forward(const MoeForward& args, const AgreedStep& agr
   expect_rows_home(args, last.kind);
   const StreamView stream = rank.ep.rank_stream();
   enqueue_marker(stream, {submit.wait, nullptr});
-  // As many chunks on every rank, and micro-batches of each.
+  // All ranks have the same number of chunks, and of micro-batches per chunk.
   const Cut cuts = cut(call.step, call.max_tokens);
   for (std::int32_t i = 0; i < cuts.chunks; ++i) {
     const Share rows = share_of(tokens, cuts.chunks, i);
@@ -206,7 +206,7 @@ LayerPass ParallelLayer::State::pass(std::size_t lane, const MoeForward& args, c
            batch.tokens_of_all(exchanging.tp.size()), batch.tokens_brought(exchanging.tp.size())}};
 }
 
-/// One after the other on the rank's stream: while rows of one batch travel, the other's kernels run.
+/// The micro-batches' steps alternate on the rank's stream: while rows of one travel, kernels of the other run.
 void ParallelLayer::State::run(const MoeForward& args, const TokenBatch& batch, std::int32_t batches) {
   if (batches == 1) return pass(0, args, batch).run();
   const std::int64_t tokens = args.x.shape[0];

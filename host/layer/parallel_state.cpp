@@ -1,4 +1,4 @@
-// ParallelLayer but for its passes: making it, what ranks agree about, and changing it.
+// ParallelLayer except for its passes: construction, agreement of the ranks, changes of weights and placement.
 #include "host/layer/parallel_state.hpp"
 
 #include "host/layer/layer_assembly.hpp"
@@ -47,7 +47,7 @@ void expect_possible(const ExpertRank& rank, const ParallelPlan& plan, const Moe
                             problem_of(shape, options, plan.wire));
 }
 
-/// Whatever ranks must have alike, so that tokens find their experts and sums mean one layer.
+/// All values that must be equal on all ranks. Otherwise tokens would miss their experts, or sums would mix layers.
 std::vector<Agreed> agreed_by_ranks(const ExpertRank& rank, const ParallelPlan& plan, const MoeShape& shape,
                                     const MoeLayerOptions& options) {
   const RouterSpec& router = shape.router;
@@ -95,11 +95,11 @@ std::vector<Agreed> agreed_by_ranks(const ExpertRank& rank, const ParallelPlan& 
                                                 shape.expert_bias, shape.shared_bias}}};
 }
 
-/// By all ranks, which agree about all else too.
+/// Collective: all ranks call it. They also agree about the values of agreed_by_ranks.
 std::optional<DType> agreed_router_dtype(const ExpertRank& rank, const ParallelPlan& plan, const MoeShape& shape,
                                          const MoeLayerOptions& options, DType alone) {
   expect_possible(rank, plan, shape, options);
-  // A rank without experts does not know what the router stands beside.
+  // A rank without experts does not know the dtype of the experts, on which that of the router depends.
   for (const auto& theirs :
        rank.ep.share("parallel layer", {alone == DType::f32 ? 1 : 0}, agreed_by_ranks(rank, plan, shape, options)))
     if (theirs.front() == 1) return DType::f32;
@@ -168,7 +168,7 @@ void ParallelLayer::update_expert_map(const PlacementPlan& placement, const std:
     of.expect_memory_for(placement, of.rank);
     const ReplicaTable table = State::table_of(of.rank, plan);
     of.rank.ep.share("update_expert_map", {}, {{"experts by place", placement.logical_of}});
-    if (of.ahead != nullptr) of.ahead->rank.ep.join();  // it reads the old table
+    if (of.ahead != nullptr) of.ahead->rank.ep.join();  // prefetches under way read the old table
     of.places.update(of.rank.ep.rank_stream(), placement, table, plan.lost);
     of.plan = std::move(plan);
     of.plans.clear();
@@ -211,7 +211,7 @@ ParallelLayer ParallelLayer::in_group(const ExpertRank& rank, const PlacementPla
                 (rank.tp.size() == old.rank.tp.size() && rank.tp.rank() == old.rank.tp.rank()),
             "in_group: rank {} of {} of a tp group takes the shared experts' part of rank {} of {}", rank.tp.rank(),
             rank.tp.size(), old.rank.tp.rank(), old.rank.tp.size());
-    // As if the layer were made now: other ranks may do that.
+    // The same agreement as in the constructor, since other ranks may be constructing their layers now.
     const LayerParts& parts = old.parts;
     MoeLayerOptions asked = parts.options;
     asked.router_dtype = old.router_dtype;

@@ -1,5 +1,5 @@
 #pragma once
-// Decisions of operators that are made once and kept.
+// Plans of operators, made once and kept.
 #include <moecl/combine.hpp>
 #include <moecl/context.hpp>
 #include <moecl/gated_activation.hpp>
@@ -15,11 +15,11 @@
 
 namespace moecl {
 
-/// An operator's plan for arguments of one form, made by who asks first. Threads: safe.
+/// An operator's plan for arguments of one form. The first caller of `find` makes it. Threads: safe.
 template <class Plan>
 class Planned {
  public:
-  /// Errors: as `make`; who asks next makes it then
+  /// Errors: as `make`; the next caller then tries again
   template <class Make>
   const Plan& find(const Make& make) {
     std::call_once(once_, [&] { plan_.emplace(make()); });
@@ -31,7 +31,7 @@ class Planned {
   std::optional<Plan> plan_;
 };
 
-/// Plans that name variants: made again once a variant has failed on the device. Threads: safe.
+/// Plans that name variants. They are made again after a variant has failed on the device. Threads: safe.
 template <class Plans>
 class PlannedVariants {
  public:
@@ -52,7 +52,7 @@ class PlannedVariants {
   std::shared_ptr<const Plans> plans_;
   std::size_t failed_ = 0;
 };
-/// Of one product.
+/// The plan of one product.
 using PlannedProduct = PlannedVariants<grouped_gemm::Plan>;
 
 inline void enqueue_planned(StreamView stream, const grouped_gemm::Args& args, PlannedProduct& plan) {

@@ -1,13 +1,13 @@
 #pragma once
-// Commands of one queue after those of another.
+// Orders the commands of several queues that use the same memory.
 #include "dispatch/stream_events.hpp"
 
 namespace moecl {
 
-/// Who uses memory in turn, each on a queue of his own.
+/// Users of the memory take turns, each on a queue of its own.
 class QueueTurns {
  public:
-  /// What comes next on the stream has its turn after the last one.
+  /// Commands that follow on the stream wait for the end of the last turn.
   void begin(StreamView stream) {
     if (stream.queue != last_queue_) enqueue_wait(stream, last_);
   }
@@ -18,7 +18,7 @@ class QueueTurns {
 
  private:
   Event last_;
-  _cl_command_queue* last_queue_ = nullptr;  ///< to compare: the event keeps it
+  _cl_command_queue* last_queue_ = nullptr;  ///< only compared; last_ keeps the queue alive
 };
 
 }  // namespace moecl

@@ -7,7 +7,7 @@
 namespace moecl {
 namespace {
 
-/// The part of one of `ranks`: whole groups that share a scale, as evenly as they go.
+/// This rank's part of an intermediate size: whole groups that share scales, divided as evenly as possible.
 Share part_of(const char* what, std::int64_t intermediate, const ExpertMatrices& expert, const Communicator& ranks) {
   const std::int64_t unit = intermediate_unit(expert), units = quotient_up(intermediate, unit);
   require(units >= ranks.size(),

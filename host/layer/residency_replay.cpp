@@ -8,8 +8,8 @@
 namespace moecl {
 namespace {
 
-/// @param use    of a pass's experts, before its slots are given away
-/// @param worth  of an expert in a pass: who has least gives its slot away
+/// @param use    Called with the experts of a pass, before slots are given away
+/// @param worth  Worth of an expert in a pass: the one with the least worth gives its slot away
 template <class Used, class Worth>
 ReplayedResidency replay(const UsedExperts& passes, std::int32_t experts, std::int32_t slots, const Used& use,
                          const Worth& worth) {

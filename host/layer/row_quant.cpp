@@ -14,7 +14,7 @@ bool is_per_row(const OperandQuant& how) { return how.group.rows != ScaleGroup::
 std::int64_t group_of(const OperandQuant& how) {
   return how.group.columns == ScaleGroup::whole ? 0 : how.group.columns;
 }
-/// Of the scales of codes.
+/// The dtype of the scales of codes.
 DType scale_dtype(const OperandQuant& how) { return how.scale == ScaleFormat::e8m0 ? DType::u8 : DType::f32; }
 
 }  // namespace
@@ -88,7 +88,7 @@ RowQuant::Step RowQuant::step(TensorView x, const Valid& valid, const Layout& la
     const TensorView of_experts(static_scales_.view(), DType::f32, {experts_});
     if (args.rule == ScaleRule::given) args.scale = of_experts, args.quotient = quantize_groups::Quotient::reciprocal;
     if (args.rule == ScaleRule::ratio_over_rows) args.scale = tensor_in(workspace, layout.scale);
-    // nvfp4 has a number for all rows of an expert beside the scales of blocks; without it they count by themselves.
+    // nvfp4 has a global scale per expert beside the block scales. Without it, the block scales stand alone.
     if (args.rule == ScaleRule::e4m3 && how_.static_scale) args.global_scales = of_experts;
   }
   out.rows = args.q;

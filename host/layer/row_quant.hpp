@@ -1,5 +1,5 @@
 #pragma once
-// The rows of a product, quantized just before it.
+// Quantizes the rows of a product just before it.
 #include <moecl/buffer.hpp>
 #include <moecl/moe_weights.hpp>
 #include <moecl/quantize_groups.hpp>
@@ -14,7 +14,7 @@
 
 namespace moecl {
 
-/// The left side of a product: `a`, `a_scale` and `a_group` of grouped_gemm.
+/// The left operand of a product: `a`, `a_scale` and `a_group` of grouped_gemm.
 struct ProductRows {
   TensorView rows;
   TensorView scale;  ///< absent: 1
@@ -24,74 +24,75 @@ struct ProductRows {
   ProductRows(const TensorView& plain) : rows(plain) {}  // NOLINT(google-explicit-constructor): rows are the left side
 };
 
-/// Rows of codes of 8 bits, as products take them.
+/// The formats of rows of 8-bit codes that products take.
 struct CodeRows {
   DType codes, scale;
   std::int64_t group;  ///< columns that share a scale; 0: all of a row
 
   std::int64_t scales(std::int64_t width) const noexcept { return group == 0 ? 1 : quotient_up(width, group); }
 };
-/// What rows that are quantized so become; none where no product takes such codes.
+/// The formats that `how` gives. None if no product takes such codes.
 std::optional<CodeRows> code_rows(const OperandQuant& how);
 
-/// What an OperandQuant does to the rows of one product: to codes with scales of their own where the product takes such
-/// codes, else to the numbers that the codes stand for. Those are f32, or of codes below 8 bits what the product
-/// multiplies fastest: exact of MX formats, else a rounding far below that of the codes.
+/// Applies an OperandQuant to the rows of one product. If the product takes such codes, rows become codes with scales.
+/// Otherwise they become the numbers that the codes stand for: in f32 or, for codes below 8 bits, in the dtype that the
+/// product multiplies fastest. That dtype is exact for MX formats, and otherwise rounds far less than the codes do.
 class RowQuant {
  public:
   /// Rows stay as they are.
   RowQuant() = default;
-  /// @param static_scales  What a code of each expert's rows counts, where `how` has static scales; with e4m3 scales
-  ///                       what those count.
-  /// @param codes          The product takes codes of 8 bits.
-  /// @param numbers        What it multiplies fastest: grouped_gemm::row_dtype
-  /// Errors: unsupported  zero points, or codes that no activation has; invalid_argument  a static scale is missing
+  /// @param static_scales  For static scales: the scale of each expert's rows; with e4m3 scales, the scale of those
+  /// scales
+  /// @param codes          The product takes 8-bit codes.
+  /// @param numbers        The dtype that the product multiplies fastest: grouped_gemm::row_dtype
+  /// Errors: unsupported  zero points, or codes that activations cannot have; invalid_argument  a static scale is
+  ///         missing
   RowQuant(StreamView stream, const OperandQuant& how, const std::vector<float>& static_scales, bool codes,
            DType numbers);
 
-  /// Errors: invalid_argument  static scales are needed, and one of these is none
+  /// Errors: invalid_argument  static scales are needed, and one of these is missing (not positive)
   void expect(const std::vector<float>& static_scales) const;
-  /// The scales of the rows to come, before the first ones. Errors: as `expect`
+  /// Loads the static scales. Must precede the first rows. Errors: as `expect`
   void load(WeightUpload& upload, std::vector<float> static_scales) { load(upload, 0, std::move(static_scales)); }
-  /// The same of experts from `first` on.
+  /// The same for the experts from `first` on.
   void load(WeightUpload& upload, std::int64_t first, std::vector<float> static_scales);
 
-  /// Where an expert's static scale stands; empty where there is none.
+  /// The memory of an expert's static scale; empty if there is none.
   std::vector<BufferView> parts(std::int64_t expert) const {
     if (experts_ == 0) return {};
     return {static_scales_.view().slice(static_cast<std::uint64_t>(expert) * sizeof(float), sizeof(float))};
   }
 
   struct Layout {
-    /// @param rows       Of `run`'s result.
-    /// @param overwrite  The rows are f32 and nobody needs them as they are.
+    /// @param rows       Number of rows of `run`'s result
+    /// @param overwrite  The rows are f32, and nothing needs the plain rows afterwards.
     Layout(WorkspaceLayout& workspace, const RowQuant& quant, std::int64_t rows, std::int64_t width, bool overwrite);
-    TensorView rows, scale;  ///< absent where rows stay, or are overwritten
+    TensorView rows, scale;  ///< absent if rows stay as they are, or are overwritten
     bool overwrite;
   };
-  /// Which rows are valid, and whose: as in quantize_groups; all of them without row_ends, and of the one expert. With
-  /// `index` they are gathered on the way.
+  /// Which rows are valid, and to which experts they belong, as in quantize_groups. Without row_ends all rows are valid
+  /// and belong to one expert. With `index`, rows are gathered at the same time.
   struct Valid {
     TensorView row_ends;
     std::int64_t rows_per_expert = 0;
     TensorView index = {};
     std::int32_t index_divisor = 1;
   };
-  /// What `run` enqueues, absent where rows stay, and the rows that it gives.
+  /// What `run` enqueues (absent if rows stay as they are), and the rows that it returns.
   struct Step {
     quantize_groups::Args args;
     ProductRows rows;
   };
   Step step(TensorView x, const Valid& valid, const Layout& layout, BufferView workspace) const;
-  /// Async: no kernel, one, or three for one scale of all rows
+  /// Async: no kernel, one kernel, or three if all rows share one scale
   ProductRows run(StreamView stream, TensorView x, const Valid& valid, const Layout& layout, BufferView workspace,
                   Planned<quantize_groups::Plan>& plan) const;
 
-  /// Whether a row becomes other numbers for each expert: then rows are gathered first.
+  /// Whether the result for a row depends on its expert (static scales). Then rows are gathered first.
   bool is_by_expert() const noexcept { return how_.static_scale; }
   /// Whether rows change at all.
   bool present() const noexcept { return how_.quantized(); }
-  /// Whether the product gets codes and their scales.
+  /// Whether the product gets codes and scales.
   bool gives_codes() const noexcept { return codes_; }
   /// "plain", "f8_e4m3 in groups of 128", "f4_e2m1 in groups of 32 with e8m0 scales, as numbers in f32"
   std::string description() const;
@@ -100,10 +101,10 @@ class RowQuant {
   std::int64_t groups(std::int64_t width) const { return scale_shape(how_, 1, width)[1]; }
 
   OperandQuant how_;
-  std::int64_t experts_ = 0;  ///< that have static scales
-  Buffer static_scales_;      ///< Shape: [experts_] f32: what codes count, of e4m3 scales the global scales
+  std::int64_t experts_ = 0;  ///< number of experts with static scales
+  Buffer static_scales_;      ///< Shape: [experts_] f32: scales of the codes; for e4m3 scales, the global scales
   bool codes_ = false;
-  DType numbers_ = DType::f32;  ///< that codes stand for, where the product takes no codes
+  DType numbers_ = DType::f32;  ///< dtype of the numbers, if the product takes no codes
 };
 
 }  // namespace moecl

@@ -1,5 +1,5 @@
 #pragma once
-// The shared experts: one dense expert that every token passes, optionally under a sigmoid gate.
+// The shared experts: one dense expert that all tokens use, optionally multiplied by a sigmoid gate.
 #include <moecl/layer_options.hpp>
 #include <moecl/moe_weights.hpp>
 #include <moecl/workspace.hpp>
@@ -9,7 +9,7 @@
 
 namespace moecl {
 
-/// Plans of their steps, for passes of one form.
+/// Plans of the shared experts' steps, for passes of one form.
 struct SharedPlans : FirstPlans {
   PlannedProduct down, gate;
 };
@@ -17,13 +17,13 @@ struct SharedPlans : FirstPlans {
 class SharedExperts {
  public:
   SharedExperts() = default;
-  /// Memory for such experts.
+  /// Allocates memory for shared experts of this shape and format.
   SharedExperts(StreamView stream, const MoeShape& shape, const MoeWeights& weights, const MoeLayerOptions& options,
                 dense_backend::Backend backend);
 
-  /// Errors: invalid_argument  experts of the same shape that are stored otherwise
+  /// Errors: invalid_argument  the memory is for experts of another format
   void expect(const MoeWeights& weights) const;
-  /// Writes experts of that form where the old ones are.
+  /// Overwrites the weights with experts of the same format.
   void load(WeightUpload& upload, const MoeWeights& weights);
 
   struct Layout {
@@ -38,7 +38,7 @@ class SharedExperts {
   /// Async: 3 kernels, 4 with a gate, and those of RowQuant twice. Absent output when the layer has no shared experts
   Output run(StreamView stream, TensorView x, const Layout& layout, BufferView workspace, const SliceScratch& scratch,
              SharedPlans& plans) const;
-  /// Up to how many tokens a pass may run them on a queue of their own, beside the routed experts; 0: never.
+  /// Most tokens for which a pass may run them on a queue of their own, beside the routed experts; 0: never.
   std::int64_t tokens_beside() const noexcept { return tokens_beside_; }
   /// The same in words, and why; empty where there are none.
   const std::string& queue() const noexcept { return queue_; }

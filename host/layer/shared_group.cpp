@@ -33,7 +33,7 @@ Share SharedGroup::share(std::int64_t tokens, bool reduce_results) const {
 TensorView SharedGroup::bring(const TensorView& x, const std::vector<std::int64_t>& of_ranks, const Layout& layout,
                               BufferView workspace) const {
   const TensorView all = tensor_in(workspace, layout.x);
-  Communicator::Exchange(tp_).gather({piece_of(x, all)}, counts(of_ranks), Shown::until_next);  // that of `gather`
+  Communicator::Exchange(tp_).gather({piece_of(x, all)}, counts(of_ranks), Shown::until_next);  // `gather` is the next
   return all;
 }
 

@@ -1,15 +1,15 @@
 #pragma once
-// What a pass does beside its stream, on the stream's side queue.
+// Work that a pass does beside its stream, on the stream's side queue.
 #include <moecl/stream.hpp>
 
 namespace moecl {
 
-/// It begins after what the stream was given before. The stream waits for it from `join` on, or from the end of this
-/// object, also after an error. So once the stream has finished, nothing uses the caller's memory.
+/// The work begins after all commands that the stream got before. The stream waits for it at `join`, or when this
+/// object is destroyed, also after an error. So once the stream has finished, nothing uses the caller's memory.
 class SideWork {
  public:
   SideWork() = default;
-  /// @param enqueue  Gets the queue
+  /// @param enqueue  Called with the side queue
   template <class Enqueue>
   SideWork(StreamView stream, const Enqueue& enqueue) : SideWork(stream) {
     enqueue(side_);
@@ -22,14 +22,14 @@ class SideWork {
   }
   ~SideWork();
 
-  /// What comes next on the stream waits for it.
+  /// Commands that follow on the stream wait for the work.
   void join();
 
  private:
   explicit SideWork(StreamView stream);
   void end();
 
-  StreamView stream_, side_;  ///< `side_` without a queue: nothing is left to wait for
+  StreamView stream_, side_;  ///< side_ has no queue: nothing is left to wait for
   Event done_;
 };
 

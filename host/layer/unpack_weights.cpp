@@ -21,7 +21,7 @@ T read_at(const std::byte* values, std::int64_t index) {
   return value;
 }
 
-/// Of codes narrower than a byte: where panels.clh says that the one of a column stands in its row of a panel.
+/// The code of a column in a row of a panel, for codes narrower than a byte. The positions are those of panels.clh.
 int narrow_code(const std::byte* row, std::int64_t column, int width) {
   const auto byte = [&](std::int64_t at) { return std::to_integer<int>(row[at]); };
   const int low = byte(column / 32 * 16 + column % 16) >> (column / 16 % 2 * 4) & 15;

@@ -1,5 +1,5 @@
 #pragma once
-// Copies of the experts of a wave on a queue of their own, while products of the wave before run.
+// Copies the experts of a wave on a queue of its own, while the products of the previous wave run.
 #include <array>
 #include <optional>
 
@@ -9,13 +9,13 @@ namespace moecl {
 
 class WaveCopies {
  public:
-  /// @param copies  Another queue of the device. What was enqueued on `stream` so far comes first
+  /// @param copies  Another queue of the device. It first waits for all commands enqueued on `stream` so far
   WaveCopies(StreamView stream, StreamView copies) : stream_(stream), copies_(copies) {
     copies_.compiles_only = stream.compiles_only;
     enqueue_wait(copies_, enqueue_record(stream_));
   }
 
-  /// Enqueues copies to one of two halves, after the products that read it; the stream waits for them.
+  /// Enqueues copies to one of two halves, after the products that read that half. The stream waits for the copies.
   /// Async: two markers on each queue
   template <class Enqueue>
   void bring(std::size_t half, const Enqueue& enqueue) {
@@ -28,8 +28,8 @@ class WaveCopies {
 
  private:
   StreamView stream_, copies_;
-  std::array<Event, 2> read_;        ///< of each half: products that read what it had
-  std::optional<std::size_t> last_;  ///< the half that was brought last
+  std::array<Event, 2> read_;        ///< of each half: the end of the products that read it
+  std::optional<std::size_t> last_;  ///< the half that was filled last
 };
 
 }  // namespace moecl

@@ -22,20 +22,20 @@ std::int64_t group_of(const WeightMatrix& matrix, std::int64_t k) {
   return matrix.group_index.empty() ? k / group_columns(matrix) : matrix.group_index[static_cast<std::size_t>(k)];
 }
 
-/// A checkpoint may list groups that are runs of K all the same.
+/// Whether groups are runs of K. A checkpoint may have a group index although they are.
 bool has_runs(const WeightMatrix& matrix) {
   for (std::int64_t k = 0; k < matrix.columns(); ++k)
     if (group_of(matrix, k) != k / group_columns(matrix)) return false;
   return true;
 }
 
-/// Of blocks of whole panels, where the matrix begins and ends with one.
+/// Whether scale blocks cover whole panels: the matrix must begin and end at a panel border, unless it is alone.
 bool has_panel_scales(const ScaleGroup& group, std::int64_t rows, bool alone) {
   const std::int64_t panel = PackedWeights::panel_columns;
   return group.rows != ScaleGroup::whole && group.rows % panel == 0 && (alone || rows % panel == 0);
 }
 
-/// All but the number of groups where an index says them.
+/// The format of a matrix, except for the number of groups if a group index defines them.
 WeightFormat format_of(const WeightMatrix& matrix, DType plain) {
   WeightFormat format;
   format.type = matrix.quantized() ? packed_type(matrix.codes.type) : code_type(plain);

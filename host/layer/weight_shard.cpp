@@ -30,7 +30,7 @@ CodeMatrix moved(CodeMatrix codes, std::int64_t row, std::int64_t column) {
   return codes;
 }
 
-/// Groups of `size` along an extent that a part touches. Errors: invalid_argument  it splits one
+/// The groups of `size` elements that a part of an extent covers. Errors: invalid_argument  the part splits a group
 Share groups_of(Share part, std::int64_t extent, std::int64_t size, const char* what) {
   if (size == ScaleGroup::whole) return {0, 1};
   const std::int64_t end = part.begin + part.count;
@@ -71,7 +71,7 @@ WeightMatrix columns_of(const WeightMatrix& matrix, Share part) {
   }
   columns.codes = moved(matrix.codes, 0, part.begin);
   columns.codes.columns = part.count;
-  if (!matrix.group_index.empty()) {  // any column may be of any group: all scales stay
+  if (!matrix.group_index.empty()) {  // any column may be in any group: all scales stay
     const auto first = matrix.group_index.begin() + part.begin;
     columns.group_index.assign(first, first + part.count);
     return columns;
@@ -111,7 +111,7 @@ ExpertMatrices intermediate_part(const ExpertMatrices& expert, std::int64_t inte
   here.down = columns_of(expert.down, part);
   if (expert.gate_bias.present()) here.gate_bias = columns_of(expert.gate_bias, part).plain;
   if (expert.up_bias.present()) here.up_bias = columns_of(expert.up_bias, part).plain;
-  if (part.begin == 0) here.down_bias = expert.down_bias;  // the sum of all parts has it once
+  if (part.begin == 0) here.down_bias = expert.down_bias;  // so the sum of all parts has it once
   return here;
 }
 

@@ -95,7 +95,7 @@ TensorView WeightUpload::stage(const HostMatrix& matrix, BufferView to) {
 
 void WeightUpload::stage_together(const std::vector<WeightMatrix>& matrices) {
   const HostBytes& first = matrices.front().plain.data;
-  std::int64_t begin = 0, end = 0, separately = 0;  // counted from the first one
+  std::int64_t begin = 0, end = 0, separately = 0;  // relative to the first matrix
   for (const WeightMatrix& matrix : matrices) {
     const std::optional<std::int64_t> at = matrix.plain.data.distance_from(first);
     if (matrix.quantized() || !at) return;
@@ -184,7 +184,7 @@ void WeightUpload::pack(const WeightMatrix& matrix, const PackedWeights& packed,
 void WeightUpload::copy(const HostMatrix& matrix, TensorView to) {
   require(matrix.column_stride == 1, "copy: a transposed matrix cannot be copied row by row");
   if (static_cast<std::int64_t>(iota_values_.size()) < matrix.rows) {
-    stream_.finish();  // the old values may still be on their way
+    stream_.finish();  // the write of the old values may still be under way
     iota_values_.resize(static_cast<std::size_t>(matrix.rows));
     std::iota(iota_values_.begin(), iota_values_.end(), 0);
     iota_ = Buffer(*stream_.context, iota_values_.size() * 4);

@@ -30,7 +30,7 @@ void WeightedInput::enqueue(StreamView stream, Plans& plans) const {
   index_vectors::enqueue(stream, index_vectors::ColumnOrder{column_});
   if (rounded_.present())
     enqueue_planned(stream, gather_rows::Args{router_weights_, identity, 1, {}, 0, rounded_}, plans.weights);
-  // A combine of one row a token is that product, rounded once.
+  // A combine with one row per token computes this product and rounds it once.
   combine::Args product;
   product.rows = input_;
   product.slot_rows = identity;

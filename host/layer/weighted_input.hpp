@@ -1,5 +1,5 @@
 #pragma once
-// Where the router's weights go: into the sum of the experts' rows, or before that onto the experts' input.
+// Applies the router's weights to the experts' input, if the router asks for it instead of weighting the sum of rows.
 #include <moecl/router_spec.hpp>
 #include <moecl/stream.hpp>
 #include <moecl/tensor_view.hpp>
@@ -9,12 +9,12 @@
 
 namespace moecl {
 
-/// What a strategy dispatches. With RouterSpec::weight_on_input x is multiplied by the weight and nothing is left for
-/// the sum; else both are what came in.
+/// The x and the weights that a strategy dispatches. With RouterSpec::weight_on_input, x is multiplied by the weight
+/// and `weights` is absent, so the sum is unweighted. Otherwise both are unchanged.
 struct WeightedInput {
   struct Layout {
     Layout(WorkspaceLayout& workspace, const RouterSpec& router, DType dtype, std::int64_t tokens, std::int64_t hidden);
-    TensorView index, weights, x;  ///< absent where nothing is multiplied
+    TensorView index, weights, x;  ///< absent unless weight_on_input
   };
 
   struct Plans {
@@ -22,19 +22,19 @@ struct WeightedInput {
   };
 
   WeightedInput() = default;
-  /// Where x and weights will be.
+  /// Sets x and weights to the memory where they will be.
   /// @param x  Shape: [T, H]. @param weights  Shape: [T, K] f32
   WeightedInput(const RouterSpec& router, const Layout& layout, BufferView workspace, TensorView x, TensorView weights);
-  /// Multiplies, once the weights are known. The weight is rounded to the type of x first, the product after.
+  /// Multiplies; the weights must be known by then. First the weight is rounded to the type of x, then the product.
   ///
   /// Async:  no kernel, or up to three. Source: the modular path of vLLM; its older path does not round the weight
   void enqueue(StreamView stream, Plans& plans) const;
 
-  TensorView x;        ///< Shape: [T, H] of the same type
+  TensorView x;        ///< Shape: [T, H], of the same dtype as the input
   TensorView weights;  ///< Shape: [T, K] f32; absent: 1
 
  private:
-  TensorView input_, router_weights_, column_, rounded_;  ///< absent where nothing is multiplied
+  TensorView input_, router_weights_, column_, rounded_;  ///< absent unless weight_on_input
 };
 
 }  // namespace moecl

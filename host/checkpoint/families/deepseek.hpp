@@ -1,12 +1,12 @@
 #pragma once
-// A tensor for each matrix of each expert, beside shared experts and a router in groups as DeepSeek has them.
+// Families with a tensor for each matrix of each expert, shared experts, and a router with groups, as in DeepSeek.
 #include "host/checkpoint/families/names.hpp"
 
 namespace moecl::families {
 
-// Its shared experts' fields and tensors are those of all DeepSeek models. norm_topk_prob: as in vLLM the weights are
-// normalised, then scaled (DeepSeek's own code leaves the scaling out then, transformers does not normalise; no
-// released model sets it).
+// The shared experts' fields and tensors are the same in all DeepSeek models. With norm_topk_prob the weights are
+// normalised and then scaled, as in vLLM. (DeepSeek's own code then does not scale, transformers does not normalise,
+// and no released model sets it.)
 inline constexpr ModelFamily deepseek_v2{
     .model_types = {"deepseek_v2", "deepseek"},
     .experts = {{"n_routed_experts", "num_local_experts", "num_experts"}},
@@ -95,8 +95,8 @@ inline constexpr ModelFamily mimo_v2_flash = [] {
   return family;
 }();
 
-// Source: also vLLM's nemotron_h.py (the width of several shared experts). Newer models put products to and from a
-// narrower width around the experts.
+// Source: also vLLM's nemotron_h.py (the width of several shared experts). Newer models project to a narrower width
+// before the experts and back after them; `unknown_field` refuses these.
 inline constexpr ModelFamily nemotron_h = [] {
   constexpr std::array<const char*, 3> ungated{nullptr, "up_proj", "down_proj"};
   ModelFamily family = glm4_moe;

@@ -1,5 +1,5 @@
 #pragma once
-// A tensor for each matrix of each expert: gate_proj, up_proj, down_proj.
+// Families with a tensor for each matrix of each expert: gate_proj, up_proj, down_proj.
 #include "host/checkpoint/families/names.hpp"
 
 namespace moecl::families {

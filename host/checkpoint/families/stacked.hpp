@@ -1,5 +1,5 @@
 #pragma once
-// All experts of a layer in one tensor.
+// Families that store all experts of a layer in one tensor.
 #include "host/checkpoint/families/names.hpp"
 
 namespace moecl::families {

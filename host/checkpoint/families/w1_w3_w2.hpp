@@ -1,5 +1,5 @@
 #pragma once
-// A tensor for each matrix of each expert: w1 is the gate, w3 up, w2 down.
+// Families with a tensor for each matrix of each expert: w1 is the gate, w3 up, w2 down.
 #include "host/checkpoint/families/names.hpp"
 
 namespace moecl::families {
@@ -13,7 +13,7 @@ inline constexpr ModelFamily mixtral{
     .expert_names = {{{"block_sparse_moe.experts.{expert}.{matrix}.weight", w1_w3_w2}, stacked}},
 };
 
-// One rule for all: MiniMax-M2 was released as model_type "minimax" too, told apart by its fields.
+// One rule for all of them: MiniMax-M2 was also released as model_type "minimax". Its fields tell it apart.
 inline constexpr ModelFamily minimax = [] {
   ModelFamily family = mixtral;
   family.model_types = {"minimax", "minimax_text_01", "minimax_m1"};
