@@ -117,10 +117,10 @@ std::string reject_one_launch(const Args& args, const Shape& shape, const Device
 /// Why the router needs a launch of its own; empty when it does not.
 std::string reject_router(const Args& args, const RouterSpec& spec, const Device& device) {
   if (device.caps.nv_compute_capability < 70) return "the device is no NVIDIA GPU of compute capability 7.0";
-  if (device.caps.compute_units < 2) return "who waits would take the only compute unit";
+  if (device.caps.compute_units < 2) return "the waiting work-group would take the only compute unit";
   if (const std::int32_t team = gating_top_k::token_lanes(args.gating.logits.shape[1], spec, {}, device);
       team > router::lanes)
-    return fmt::format("a token has {} lanes, who multiplies {}", team, router::lanes);
+    return fmt::format("the choice takes {} lanes for a token, the router's product {}", team, router::lanes);
   if (std::string reason = router::reject(args.router); !reason.empty()) return reason;
   if (quantizes(args) && args.tokens.x.dtype != args.router.a.dtype) return "router and experts have other tokens";
   const Shape shape(args, spec, device, true);

@@ -15,7 +15,7 @@ namespace {
 
 class RouteTokensTest : public OperatorTest<RouteTokensCase> {
  protected:
-  /// Against the oracles, and bit for bit against the two operators.
+  /// Checks against the oracles, and bit for bit against the two separate operators.
   void check(const RouteTokensCase& of) const {
     SCOPED_TRACE(of.describe());
     const OperandsOf<RouteTokensCase> apart(device().stream, of, Guards::around),
@@ -48,7 +48,7 @@ TEST_P(RouteTokensTest, FewTokensTakeOneLaunchAndMoreTwo) {
   check({7, normal(3 * 7, 7), {}, {7}});
 }
 
-/// On an NVIDIA GPU in the same launch, whatever shares the work.
+/// On an NVIDIA GPU the router's product is in the same launch, however the work is shared.
 TEST_P(RouteTokensTest, MultipliesByTheRouter) {
   const bool in_one = device().caps().nv_compute_capability >= 70;
   const auto check_routed = [&](const RouteTokensCase& of) {
@@ -81,11 +81,11 @@ TEST_P(RouteTokensTest, MultipliesByTheRouter) {
   one.x.resize(136), one.logits.resize(20);
   std::vector<double> logits = check_routed(all);
   logits.resize(20);
-  EXPECT_EQ(logits, check_routed(one));  // a token's do not depend on the others
+  EXPECT_EQ(logits, check_routed(one));  // a token's logits do not depend on the other tokens
 }
 
 TEST_P(RouteTokensTest, AHelperThatDoesNotComeIsAFault) {
-  if (device().caps().nv_compute_capability < 70) return;  // nobody is awaited
+  if (device().caps().nv_compute_capability < 70) return;  // no work-group waits
   const RouteTokensCase of = RouteTokensCase::routed(5, 12, 200, {3});
   const OperandsOf<RouteTokensCase> routed(device().stream, of);
   routed.renew();
@@ -96,7 +96,7 @@ TEST_P(RouteTokensTest, AHelperThatDoesNotComeIsAFault) {
   for (const double weight : routed.values(routed.args.gating.weights)) EXPECT_TRUE(std::isnan(weight));
 }
 
-/// A GPU to plan for: the record has nothing of the device under test, whose CPU may have variants of its own.
+/// A GPU to plan for. The record copies nothing from the device under test, whose CPU may have its own variants.
 Device planned_gpu() {
   Device gpu;
   gpu.caps.type = DeviceType::gpu;
@@ -119,7 +119,7 @@ TEST_P(RouteTokensTest, TheRouterHasALaunchOfItsOwnWhereOneCannotTakeIt) {
   EXPECT_EQ(reason([](Args&) {}, gpu), "");
   EXPECT_THAT(reason([](Args& args) { args.router.scratch.size_bytes = 8; }, gpu), testing::HasSubstr("scratch: "));
   gpu.caps.compute_units = 1;
-  EXPECT_THAT(reason([](Args&) {}, gpu), testing::HasSubstr("who waits would take the only compute unit"));
+  EXPECT_THAT(reason([](Args&) {}, gpu), testing::HasSubstr("the waiting work-group would take the only compute unit"));
   gpu.caps.compute_units = 8;
   const RouteTokensCase wide = RouteTokensCase::routed(1, 10000, 8, {3});
   const OperandsOf<RouteTokensCase> many(device().stream, wide);
@@ -158,7 +158,7 @@ TEST_P(RouteTokensTest, FinishedTokensChooseNobodyAndFullExpertsAreReported) {
   check({12, normal(2 * 12, 9), {}, {3}, 0, {1, 1}});
   check({12, normal(5 * 12, 8), {}, {3}, 0, {0, 1, 0, 0, 1}, 7});  // a token has an expert several times
   check({6, normal(4 * 6, 10), {}, {3}, 4});
-  std::vector<double> same;  // all choose experts 0 and 1, which take one row each
+  std::vector<double> same;  // all tokens choose experts 0 and 1, which take one row each
   for (int t = 0; t < 4; ++t) same.insert(same.end(), {3, 2, 1, 0});
   check({4, same, {}, {2}, 1});
 }

@@ -54,7 +54,7 @@ MUTANTS = {
         ("ExpertSlotsTest.FollowsThePolicies*", ("s >= args.slot_count || in_use ? NEVER", "s >= args.slot_count ? NEVER")),
 }
 
-# Of kernels that only some processors run.
+# Mutants of kernels that only some processors run.
 if "avx512_vnni" in pathlib.Path("/proc/cpuinfo").read_text():
     MUTANTS["dot products: the offset of weights stays in the sums"] = (
         "GroupedGemmTest.*", ("-W_OFFSET * row_sum(", "0 * row_sum("))
@@ -64,7 +64,7 @@ if "amx_bf16" in pathlib.Path("/proc/cpuinfo").read_text():
     MUTANTS["tiles: the second sixteen rows multiply the first ones' elements"] = (
         "GroupedGemmTest.*", ("rows + A_TILES + i", "rows + i"))
 
-# Of the kernel for AVX2, on a newer CPU too.
+# Mutants of the kernel for AVX2, which newer CPUs run too.
 AVX2 = {}
 if "avx2" in pathlib.Path("/proc/cpuinfo").read_text():
     AVX2 = {
@@ -76,7 +76,7 @@ if "avx2" in pathlib.Path("/proc/cpuinfo").read_text():
             ("Avx2DigitsGemmTest.SmallNumbersKeep*", ("rest_of((float16)(x), of->unit).s0 / W_STEPS;", "0;")),
     }
 
-# Of kernels for tensor cores: the test that must notice, on the simulated GPU, which may be what does.
+# Mutants of kernels for tensor cores, and the test that must notice. The simulated GPU may notice first.
 SIMULATED = {
     "groups: a step has the scales of the one before":
         ("QuantizedGemmTest.MultipliesRowsOfCodesWithScalesOfGroups*", ("gemm, step + 1);", "gemm, step);")),
@@ -99,7 +99,7 @@ SIMULATED = {
     "stores: rows leave before all warps have put theirs":
         ("GroupedGemmTest.TakesTheTiles*", ("  warp_group_barrier(pieces->warp_group);", "")),
     "codes: a row's scale is found before all warps have its magnitudes":
-        ("CodesOfProductTest.AreThose*", ('asm volatile("bar.sync 1, %0;" ::"n"(MULTIPLIERS) : "memory")', "")),
+        ("CodesOfProductTest.AreThose*", ('asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory")', "")),
     "tiles: whoever takes the last one leaves the count as it is":
         ("QuantizedGemmTest.CountsTiles*", ("numbers->count[0] = 0;", ";")),
     "codes: of a half tile a row's scale is of the other warp group's columns too":
@@ -120,7 +120,7 @@ SIMULATED = {
         ("FusedMoeTest.TakesEveryNumber*", ("looks < grid->patience && came < groups", "looks < 1 && came < groups")),
 }
 
-# A test's check, or moecl's own: counts of ranks that do not fit end the group, in whichever rank comes first.
+# A test's check, or moecl's own: counts of ranks that do not fit end the group, in the rank that sees it first.
 CHECK_FAILED = r"(?m):[0-9]+: Failure$|^C\+\+ exception with description .*: the group of ranks ended: "
 
 

@@ -8,7 +8,7 @@
 // -DSLICED=1: a work-group computes one K-slice of one tile.
 // Source: PTX ISA 8.0, wgmma.mma_async and its register fragments.
 enum { TILE_PANELS = 4, COPY_ITEMS = 128, ITEMS = 384, BOX_ROWS = 16 };
-enum { COPY_REGISTERS = 72, MULTIPLY_REGISTERS = 216, EQUAL_HEIGHTS = 1, HALF_TILES = 0, STEP_LINES = 1 };
+enum { PRODUCER_REGISTERS = 72, CONSUMER_REGISTERS = 216, EQUAL_HEIGHTS = 1, HALF_TILES = 0, STEP_LINES = 1 };
 #include "kernels_cl/gemm/hopper/hopper.clh"
 #include "kernels_cl/gemm/hopper/wgmma_sums.clh"
 #include "kernels_cl/gemm/hopper/column_store.clh"
@@ -203,7 +203,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   start_barriers(full, empty);
 
   if (item < COPY_ITEMS) {
-    copy_tiles(&gemm, stages, full, empty, 0, 0);
+    produce_tiles(&gemm, stages, full, empty, 0, 0);
     return;
   }
 

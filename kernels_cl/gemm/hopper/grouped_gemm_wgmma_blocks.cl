@@ -10,7 +10,7 @@
 // occupy local memory longer than both operands do.
 // Source: PTX ISA 8.0, wgmma.mma_async of 8-bit floats and its register fragments.
 enum { TILE_PANELS = 4, COPY_ITEMS = 128, ITEMS = 384, BOX_ROWS = 64, EQUAL_HEIGHTS = 0, STEP_LINES = 1 };
-enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, HALF_TILES = 1, GROUP_ROWS = TILE_ROWS / 2 };
+enum { PRODUCER_REGISTERS = 56, CONSUMER_REGISTERS = 224, HALF_TILES = 1, GROUP_ROWS = TILE_ROWS / 2 };
 enum { TILE_PAIRS = TILE_PANELS / 2, PAIR_TILES = 16, PAIR_STRIPS = 8 };
 #define PANEL_SCALES
 #include "kernels_cl/gemm/nvidia/row_store.clh"
@@ -236,7 +236,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
     GROUPED_GEMM_BUFFERS, const grouped_gemm_args given) {
   const grouped_gemm_args args = given;
   __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
-  __local uchar pieces[MULTIPLIERS / 32 * PIECE_BYTES] __attribute__((aligned(16)));  // one for each warp
+  __local uchar pieces[CONSUMERS / 32 * PIECE_BYTES] __attribute__((aligned(16)));  // one for each warp
   __local ulong barriers[2 * STAGES];
   __local StageScales scales[STAGES];
   __local int numbers[2];
@@ -248,7 +248,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   const uint full = shared_address(barriers), empty = full + STAGES * 8;
   start_barriers(full, empty);
   if (item < COPY_ITEMS) {
-    copy_tiles(&gemm, stages, full, empty, scales, numbers);
+    produce_tiles(&gemm, stages, full, empty, scales, numbers);
     return;
   }
 

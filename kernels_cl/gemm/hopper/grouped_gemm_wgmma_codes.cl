@@ -5,7 +5,7 @@
 // wgmma.clh reads them.
 enum { TILES_N = TILE_ROWS / 8 };  // tiles of 8 rows
 enum { TILE_PANELS = 4, COPY_ITEMS = 128, ITEMS = 384, BOX_ROWS = 64 };
-enum { COPY_REGISTERS = 56, MULTIPLY_REGISTERS = 224, EQUAL_HEIGHTS = 0, HALF_TILES = 0, STEP_LINES = 1 };
+enum { PRODUCER_REGISTERS = 56, CONSUMER_REGISTERS = 224, EQUAL_HEIGHTS = 0, HALF_TILES = 0, STEP_LINES = 1 };
 #include "kernels_cl/gemm/nvidia/code_operands.clh"
 #include "kernels_cl/gemm/nvidia/code_store.clh"
 #include "kernels_cl/gemm/hopper/hopper.clh"
@@ -108,7 +108,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_gemm_wg
   const uint full = shared_address(barriers), empty = full + STAGES * 8;
   start_barriers(full, empty);
   if (item < COPY_ITEMS) {
-    copy_tiles(&gemm, stages, full, empty, scales, 0);
+    produce_tiles(&gemm, stages, full, empty, scales, 0);
     return;
   }
 

@@ -106,9 +106,9 @@ constexpr Kernel of_blocks(Variant variant, std::int64_t rows) {
 }
 
 constexpr Kernel all[] = {
-    of_plain({"nv_sm90a_144", "more rows on Hopper's: warp groups that copy and multiply, up to 144 x 256 sums"}, 144),
+    of_plain({"nv_sm90a_144", "more rows on Hopper: producer and consumer warp groups, up to 144 x 256 sums"}, 144),
     of_plain({"nv_sm90a_160", "many rows: the same in up to 160 x 256 sums"}, 160),
-    of_codes({"nv_sm90a_codes_64", "more rows on Hopper's: codes of 4 or 8 bits, 256 x 64 sums"}, codes, 64),
+    of_codes({"nv_sm90a_codes_64", "more rows on Hopper: codes of 4 or 8 bits, 256 x 64 sums"}, codes, 64),
     of_codes({"nv_sm90a_codes_128", "many rows: the same in 256 x 128 sums"}, codes, 128),
     of_codes({"nv_sm90a_groups_64", "with scales for groups of K: 256 x 64 sums"}, groups, 64),
     of_blocks({"nv_sm90a_blocks_128", "many rows of f8 in blocks: rows are the left operand, 128 x 256 sums"}, 128),

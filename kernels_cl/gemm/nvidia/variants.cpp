@@ -63,7 +63,7 @@ constexpr Kernel of_codes(Variant variant, const Extension& extension, std::int6
 
 constexpr Kernel all[] = {
     of_plain({"nv_sm80_16", "few rows on NVIDIA tensor cores: f16 or bf16 on both sides, 16 x 128 sums"}, 16, 128),
-    of_plain({"nv_sm80_64", "many rows where wgmma is not: 64 x 128 sums"}, 64, 256),
+    of_plain({"nv_sm80_64", "many rows where there is no wgmma: 64 x 128 sums"}, 64, 256),
     of_codes({"nv_sm80_codes_16",
               "few rows of 16 bits on NVIDIA tensor cores: codes of 4 or 8 bits as the left "
               "operand, 128 x 16 sums"},
@@ -71,9 +71,9 @@ constexpr Kernel all[] = {
     of_codes({"nv_sm80_i8_16", "few rows of i8 with i8 or i4"}, i8, 16),
     of_codes({"nv_sm89_f8_16", "few rows of f8 with f8"}, f8_rows, 16),
     of_codes({"nv_sm89_f8_groups_16", "few rows of f8 with f8, with scales for groups of K"}, f8_groups, 16),
-    of_codes({"nv_sm80_codes_64", "many rows of 16 bits with codes where wgmma is not: 128 x 64 sums"}, codes, 64),
-    of_codes({"nv_sm80_i8_64", "many rows of i8 where wgmma is not"}, i8, 64),
-    of_codes({"nv_sm89_f8_64", "many rows of f8 with f8 where wgmma is not"}, f8, 64),
+    of_codes({"nv_sm80_codes_64", "many rows of 16 bits with codes where there is no wgmma: 128 x 64 sums"}, codes, 64),
+    of_codes({"nv_sm80_i8_64", "many rows of i8 where there is no wgmma"}, i8, 64),
+    of_codes({"nv_sm89_f8_64", "many rows of f8 with f8 where there is no wgmma"}, f8, 64),
 };
 
 }  // namespace
