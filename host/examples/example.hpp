@@ -1,4 +1,4 @@
-// What the C++ examples share: random numbers, the error of a result, and an end that says how it went.
+// Shared by the C++ examples: random numbers, the error of a result, and a main that reports this error.
 #pragma once
 #include <moecl/buffer.hpp>
 #include <moecl/device_tensor.hpp>
@@ -21,12 +21,12 @@ inline std::vector<float> random_values(std::size_t count, std::uint32_t seed) {
   return values;
 }
 
-/// The largest difference, relative to the largest value expected.
+/// The largest difference, relative to the largest expected value.
 inline double relative_error(const std::vector<float>& values, const std::vector<float>& expected) {
   double worst = 0, largest = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const double difference = std::abs(double{values.at(i)} - double{expected[i]});
-    if (!(difference <= worst)) worst = difference;  // a NaN stays
+    if (std::isnan(difference) || difference > worst) worst = difference;  // a NaN stays
     largest = std::max(largest, std::abs(double{expected[i]}));
   }
   return worst / largest;

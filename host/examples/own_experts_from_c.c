@@ -1,4 +1,4 @@
-// Experts of one's own between dispatch and combine, with each strategy: two ranks, threads of one process.
+// The caller's own experts between dispatch and combine, with each strategy. The two ranks are threads of one process.
 #define CL_TARGET_OPENCL_VERSION 120
 #include <moecl/token_dispatcher.h>
 

@@ -31,8 +31,8 @@ static void check_cl(cl_int status, const char* what) {
   }
 }
 
-/// An f32 tensor of a safetensors file: 8 bytes with the length of a JSON header, the header, the bytes it points into.
-/// Good for files that one trusts.
+/// Reads an f32 tensor of a safetensors file. The file has 8 bytes with the length of a JSON header, the header, and
+/// the bytes that the header points into. Only for files that the caller trusts.
 static float* read_f32(const char* path, const char* name, size_t* out_count) {
   FILE* file = fopen(path, "rb");
   uint64_t header_bytes = 0;
@@ -73,7 +73,7 @@ static double relative_error(const float* values, const float* expected, size_t 
   double worst = 0, largest = 0;
   for (size_t i = 0; i < count; ++i) {
     const double difference = fabs((double)values[i] - expected[i]);
-    if (!(difference <= worst)) worst = difference;  // a NaN stays
+    if (isnan(difference) || difference > worst) worst = difference;  // a NaN stays
     if (fabs(expected[i]) > largest) largest = fabs(expected[i]);
   }
   return worst / largest;
@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
   float* output = calloc(count, sizeof(float));
   if (count == 0 || count != expected_count || output == NULL) fail(path, "input and output differ in size");
 
-  // What an inference engine has already.
+  // What an inference engine already has: a context and a queue.
   const moecl_device_info device = first_usable_device();
   cl_int status = CL_SUCCESS;
   cl_context engine_context = clCreateContext(NULL, 1, &device.device, NULL, NULL, &status);

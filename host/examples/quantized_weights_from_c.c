@@ -1,5 +1,5 @@
-/* A layer from C whose experts are quantized: int4 codes, two in a byte, with a scale for each 32 columns. A few lines
-   of plain C say what comes out of the numbers that the codes stand for. */
+/* A layer in C with quantized experts: int4 codes, two in a byte, with a scale for each 32 columns. A few lines of
+   plain C compute the expected output from the dequantized weights. */
 #define CL_TARGET_OPENCL_VERSION 120
 #include <moecl/moecl.h>
 
@@ -14,9 +14,9 @@
 enum { T = 5, H = 64, I = 96, E = 6 }; /* tokens, hidden size, intermediate size, experts; each token takes one */
 enum { GROUP = 32 };
 
-/* Number = (code - 8) * scale: unsigned codes count from 8 where no zero point is given. */
+/* Number = (code - 8) * scale: without a zero point, unsigned codes are relative to 8. */
 typedef struct {
-  uint8_t codes[E * I * H / 2]; /* the first of a byte in its low half */
+  uint8_t codes[E * I * H / 2]; /* the first code of a byte is in its low half */
   float scales[E * I * H / GROUP];
 } int4_matrices;
 
@@ -52,7 +52,7 @@ static double dot(const float* a, const float* b, int n) {
   return sum;
 }
 
-/* Row `row` of all experts' rows, of `n` columns, times v. */
+/* Dot product of v [n] with row `row` of all experts' rows. */
 static double int4_dot(const int4_matrices* matrices, int row, const double* v, int n) {
   double sum = 0;
   for (int i = row * n; i < (row + 1) * n; ++i) {
@@ -62,7 +62,7 @@ static double int4_dot(const int4_matrices* matrices, int row, const double* v, 
   return sum;
 }
 
-/* The expert of the largest logit, times its softmax over all. */
+/* The output of the expert with the largest logit, times its softmax over all experts. */
 static void expected_row(const float* v, double* y) {
   double exponentials = 0, largest = -INFINITY, inner[I], in[H];
   int e = 0;
@@ -115,7 +115,7 @@ int main(void) {
     expected_row(x[t], expected);
     for (int h = 0; h < H; ++h) {
       const double difference = fabs(out[t][h] - expected[h]);
-      if (!(difference <= worst)) worst = difference; /* a NaN stays */
+      if (isnan(difference) || difference > worst) worst = difference; /* a NaN stays */
       largest = fmax(largest, fabs(expected[h]));
     }
   }

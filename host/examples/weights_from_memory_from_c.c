@@ -1,4 +1,4 @@
-/* A layer from C whose weights stand in the program's memory. A few lines of plain C say what comes out. */
+/* A layer in C with weights in the program's memory. A few lines of plain C compute the expected output. */
 #define CL_TARGET_OPENCL_VERSION 120
 #include <moecl/moecl.h>
 
@@ -35,7 +35,7 @@ static double dot(const float* a, const float* b, int n) {
   return sum;
 }
 
-/* The expert of the largest logit, times its softmax over all. */
+/* The output of the expert with the largest logit, times its softmax over all experts. */
 static void expected_row(const float* v, double* y) {
   double exponentials = 0, largest = -INFINITY, inner[I];
   int e = 0;
@@ -94,7 +94,7 @@ int main(void) {
     expected_row(x[t], expected);
     for (int h = 0; h < H; ++h) {
       const double difference = fabs(out[t][h] - expected[h]);
-      if (!(difference <= worst)) worst = difference; /* a NaN stays */
+      if (isnan(difference) || difference > worst) worst = difference; /* a NaN stays */
       largest = fmax(largest, fabs(expected[h]));
     }
   }

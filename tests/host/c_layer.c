@@ -70,7 +70,7 @@ static double error_of_out(void) {
     expected_row(x[t], expected);
     for (int h = 0; h < H; ++h) {
       const double difference = fabs(out[t][h] - expected[h]);
-      if (!(difference <= worst)) worst = difference;  // a NaN is kept
+      if (isnan(difference) || difference > worst) worst = difference;  // a NaN is kept
       if (fabs(expected[h]) > largest) largest = fabs(expected[h]);
     }
   }
