@@ -13,7 +13,7 @@ std::string joined(const std::string& text, const std::string& part) { return te
 
 bool numbered(const std::string& part) { return part.find(':') != std::string::npos; }
 
-/// As long as its first characters are all digits, or all none.
+/// The longest beginning of the text that is all digits, or that has none.
 std::string_view first_piece(std::string_view text) {
   const auto digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
   std::size_t size = 1;

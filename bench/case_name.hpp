@@ -4,18 +4,18 @@
 
 namespace moecl::bench {
 
-/// "layer/qwen3-30b-a3b/bf16/T:16/moecl" and "combine/f32_to_bf16/K:8/T:128" in parts.
+/// The parts of a name such as "layer/qwen3-30b-a3b/bf16/T:16/moecl" or "combine/f32_to_bf16/K:8/T:128".
 struct CaseName {
   std::string what;                      ///< the operator: "layer"
-  std::string group;                     ///< what has no number: "qwen3-30b-a3b bf16"
-  std::string row;                       ///< what has one, "T:16"; the name without `what` where nothing has
-  std::string implementation = "moecl";  ///< the last part, if it stands behind a number
-  double tokens = 0;                     ///< of T; 0 without
+  std::string group;                     ///< the parts without a number: "qwen3-30b-a3b bf16"
+  std::string row;                       ///< the parts with a number: "T:16"; without any, all parts behind `what`
+  std::string implementation = "moecl";  ///< the last part, if it has no number and the part before it has one
+  double tokens = 0;                     ///< the value of T; 0: the name has none
 
   explicit CaseName(const std::string& name);
 };
 
-/// Digits count as numbers: "T:16" stands before "T:128".
+/// Compares digits as numbers: "T:16" comes before "T:128".
 bool natural_less(const std::string& a, const std::string& b);
 
 }  // namespace moecl::bench

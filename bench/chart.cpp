@@ -10,12 +10,12 @@
 namespace moecl::bench {
 namespace {
 
-/// Decimal logarithms from end to end of an axis.
+/// A logarithmic axis, by the decimal logarithms of its ends.
 struct LogAxis {
   double low = 1e300, high = -1e300;
 
   void include(double value) { low = std::min(low, std::log10(value)), high = std::max(high, std::log10(value)); }
-  /// Whole decades, at least one.
+  /// Widens the axis to whole decades, at least one.
   void round() { low = std::floor(low), high = std::max(std::ceil(high), low + 1); }
   double percent(double value) const { return 100 * (std::log10(value) - low) / (high - low); }
   /// The exponents of ticks, few enough to read.

@@ -1,6 +1,6 @@
 #pragma once
-// Plots as inline SVG that need nothing else. Positions are percent of the place and text is not scaled, so that a plot
-// can be read on a phone as on a desk.
+// Plots as self-contained inline SVG. Positions are percentages of the available space and text is not scaled, so that
+// a plot is readable on a phone as well as on a desk.
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -8,13 +8,13 @@
 
 namespace moecl::bench {
 
-/// Text as it may stand in HTML and SVG.
+/// Escapes text for HTML and SVG.
 std::string escaped(const std::string& text);
 
-/// The colours of the page's style, from 0 on; the last is that of whatever has none of its own.
+/// The colours of the page's style are numbered from 0. The last one is for everything that has no colour of its own.
 constexpr std::size_t colours = 9, no_colour = colours - 1;
 
-/// Both axes logarithmic.
+/// A plot with two logarithmic axes.
 class LogChart {
  public:
   LogChart(std::string x_label, std::string y_label) : x_label_(std::move(x_label)), y_label_(std::move(y_label)) {}
@@ -22,10 +22,10 @@ class LogChart {
   struct Line {
     std::string label;
     std::size_t colour = 0;
-    std::vector<std::pair<double, double>> points;  ///< positive; others are left out
+    std::vector<std::pair<double, double>> points;  ///< positive; other points are left out
     bool dots = true;
     bool joined = true;
-    int dashes = 0;  ///< of the line that joins: 0 solid, then each number another pattern
+    int dashes = 0;  ///< pattern of the joining line; 0: solid, each other number another pattern
   };
   void add(Line line) { lines_.push_back(std::move(line)); }
   bool empty() const { return lines_.empty(); }
@@ -36,12 +36,12 @@ class LogChart {
   std::vector<Line> lines_;
 };
 
-/// A low strip as wide as its place, for a row of a table. Positions are percent; what is outside stands at the edge.
+/// A low strip for a row of a table, as wide as its place. Positions are percentages. Values outside stand at the edge.
 class Track {
  public:
   Track& grid(double at);
   Track& bar(double from, double to, std::size_t colour, const std::string& title);
-  /// A thin line with ends: what the repetitions spread over.
+  /// A thin line with end marks: the spread of the repetitions.
   Track& range(double from, double to);
   Track& dot(double at, std::size_t colour, const std::string& title);
   std::string svg() const;
@@ -54,7 +54,7 @@ class Track {
 struct Key {
   std::string label;
   std::size_t colour = 0;
-  int dashes = -1;  ///< a line of these dashes; negative: a square
+  int dashes = -1;  ///< a line of this pattern; negative: a square
 };
 std::string legend(const std::vector<Key>& keys);
 

@@ -23,7 +23,7 @@ std::vector<double> ends_of(const DenseShape& shape) {
   return ends;
 }
 
-/// [b * rows, columns] as CLBlast wants a batch.
+/// Views [b * rows, columns] as [b, rows, columns], the form in which CLBlast takes a batch.
 TensorView batch(const TensorView& view, std::int64_t b) {
   return b == 1 ? view : TensorView(view.buffer, view.dtype, {b, view.shape[0] / b, view.shape[1]});
 }

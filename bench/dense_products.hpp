@@ -1,5 +1,5 @@
 #pragma once
-// Products that either our grouped GEMM or CLBlast can compute, for the benchmark and for `moecl tune`.
+// Products that both our grouped GEMM and CLBlast can compute, for the benchmark and for `moecl tune`.
 #include <moecl/dense_backend.hpp>
 #include <moecl/operator_cost.hpp>
 
@@ -9,7 +9,7 @@
 
 namespace moecl::bench {
 
-/// b products [m, n] = [m, k] x [n, k]; dense is b == 1.
+/// b products [m, n] = [m, k] x [n, k]; a dense product has b == 1.
 struct DenseShape {
   std::int64_t b, m, n, k;
 };
@@ -19,7 +19,7 @@ class DenseProduct {
   DenseProduct(const DenseShape& shape, dense_backend::Backend backend);
   void enqueue() const;
   OperatorCost cost() const;
-  /// Largest error of some elements against double precision, over the sum of magnitudes. Stops the host.
+  /// The largest error of a sample of elements against double precision, over the sum of magnitudes. Stops the host.
   double error() const;
 
  private:

@@ -17,11 +17,11 @@ std::string environment(const char* name) {
 struct Opened {
   std::unique_ptr<Context> context;
   Stream stream;
-  /// The last one is in the place of the context's. One for each tuning: a context keeps plans by a device's address.
+  /// The last copy replaces the context's device. Each tuning has its own, as a context keeps plans by device address.
   std::deque<Device> tuned;
 };
 
-/// Never destroyed: OpenCL drivers unload their own globals at exit in an order of their own.
+/// Never destroyed: at exit, OpenCL drivers unload their own globals in an order of their own.
 Opened*& opened() {
   static Opened* device = nullptr;
   return device;

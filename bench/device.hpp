@@ -7,12 +7,12 @@
 
 namespace moecl::bench {
 
-/// The device of all benchmarks, from here to the end of the process. The context can trace.
+/// Sets the device of all benchmarks, from here to the end of the process. The context can trace.
 void use(std::unique_ptr<Context> context);
-/// From here on that device chooses so, whatever its tables say.
+/// From here on the device uses this tuning, whatever its tables say.
 void use(Tuning tuning);
-/// A queue of that device without profiling; where nothing was said, of the first usable device, or of MOECL_PLATFORM /
-/// MOECL_DEVICE by part of the name.
+/// A queue of that device, without profiling. If no device was set, it is the first usable one, or the one that
+/// MOECL_PLATFORM / MOECL_DEVICE name by a part of its name.
 StreamView stream();
 
 }  // namespace moecl::bench

@@ -1,5 +1,5 @@
 #pragma once
-// Timing of operators for Google Benchmark: the median device sees, host clock around a chain that ends in one finish.
+// Times operators for Google Benchmark: the host's clock around a chain of calls that ends in one finish.
 #include <moecl/operator_cost.hpp>
 
 #include <benchmark/benchmark.h>
@@ -12,12 +12,12 @@
 
 namespace moecl::bench {
 
-/// A GPU's clock falls under load: a pause, so that a measurement does not begin with what the one before it left.
+/// A GPU lowers its clock under load. The pause keeps the load of one measurement out of the next.
 inline void rest() {
   if (stream().device->caps.type == DeviceType::gpu) std::this_thread::sleep_for(std::chrono::milliseconds(150));
 }
 
-/// Runs `enqueue` in chains and reports time a call, GFLOP/s, GB/s and the share of the roof that this is.
+/// Runs `enqueue` in chains. Reports the time per call, GFLOP/s, GB/s and the share of the roof.
 template <class Enqueue>
 void measure(benchmark::State& state, const OperatorCost& cost, Enqueue enqueue, Bound bound = {}) {
   const auto seconds = [&](int calls) {
@@ -26,15 +26,15 @@ void measure(benchmark::State& state, const OperatorCost& cost, Enqueue enqueue,
     stream().finish();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
-  const double first = seconds(1);  // may compile
+  const double first = seconds(1);  // may include compilation
   rest();
-  // A finish wakes the host, 10 to 30 us on PoCL: short calls share it.
+  // A finish wakes the host, which takes 10 to 30 us on PoCL: short calls share one finish.
   const int chain = first < 1 && seconds(1) < 2e-3 ? 8 : 1;
   for (auto _ : state) state.SetIterationTime(seconds(chain) / chain);
   const auto per_second = [](double amount) {
     return benchmark::Counter(amount, benchmark::Counter::kIsIterationInvariantRate);
   };
-  if (cost.flops > 0)  // of none, repetitions would vary by NaN, which is no JSON
+  if (cost.flops > 0)  // without flops, repetitions would vary by NaN, which is no JSON
     state.counters["GFLOP/s"] = per_second(static_cast<double>(cost.flops) / 1e9);
   state.counters["GB/s"] = per_second(static_cast<double>(cost.bytes) / 1e9);
   if (const double least = roof().seconds(cost, bound); least > 0)

@@ -1,4 +1,4 @@
-// Instructions that OpenCL C has no names for, on the host that is the device.
+// Peak rates of instructions that OpenCL C has no names for, measured on the host, where the host is the device.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int steps = 1'000'000, sums = 12;
 
-// The sums stay in registers 0 to 11; what they are does not matter.
+// The sums stay in registers 0 to 11; their values do not matter.
 #define EACH_SUM(instructions)                                                                                         \
   asm volatile(".irp i,0,1,2,3,4,5,6,7,8,9,10,11\n" instructions "\n.endr" ::                                          \
                    : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", \
@@ -29,7 +29,7 @@ void bf16_products() {
 void short_int8_products() {
   for (int step = 0; step < steps; ++step) EACH_SUM("%{vex%} vpdpbusd %%ymm12, %%ymm13, %%ymm\\i");
 }
-// Exact for all codes without dot products: pairs of 16-bit integers.
+// For hosts without dot products: pairs of 16-bit integers, exact for all codes.
 void wide_int8_pairs() {
   for (int step = 0; step < steps; ++step)
     EACH_SUM("vpmaddwd %%zmm12, %%zmm13, %%zmm14\nvpaddd %%zmm14, %%zmm\\i, %%zmm\\i");
@@ -39,7 +39,7 @@ void int8_pairs() {
     EACH_SUM("vpmaddwd %%ymm12, %%ymm13, %%ymm14\nvpaddd %%ymm14, %%ymm\\i, %%ymm\\i");
 }
 
-// Eight tiles of 16 rows of 64 bytes: sums in 0 to 3, operands in 4 to 7.
+// Eight tile registers of 16 rows of 64 bytes: sums in 0 to 3, operands in 4 to 7.
 struct TileShapes {
   std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
   std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
@@ -55,7 +55,7 @@ struct TileShapes {
 void int8_tiles() { TILE_PRODUCTS("tdpbssd"); }
 void bf16_tiles() { TILE_PRODUCTS("tdpbf16ps"); }
 
-/// On every thread at once, the best of a few rounds.
+/// The best rate of several rounds, with all threads busy at once.
 double peak(void (*products)(), double operations) {
   const unsigned threads = std::max(1U, std::thread::hardware_concurrency());
   double best = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// What enqueueing costs the host.
+// Measures what enqueueing costs the host.
 #include <benchmark/benchmark.h>
 
 #include <ctime>
@@ -16,8 +16,8 @@ inline double thread_seconds() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
 }
 
-/// While it lives, libmoecl_no_launch.so, where that is preloaded, leaves the driver's part of launches out. Ranks
-/// whose kernels wait for each other begin and end that together.
+/// While an object lives, libmoecl_no_launch.so, if it is preloaded, leaves out the driver's part of launches. Ranks
+/// whose kernels wait for each other must begin and end this together.
 class LaunchesLeftOut {
  public:
   LaunchesLeftOut() { tell(1); }
@@ -32,7 +32,7 @@ class LaunchesLeftOut {
   }
 };
 
-/// Processor time that one enqueue costs the host thread, in chains of 64; the finish is not counted.
+/// Measures the processor time of the host thread per enqueue, in chains of 64. The finish is not counted.
 template <class Enqueue>
 void measure_enqueue(benchmark::State& state, Enqueue enqueue) {
   constexpr int chain = 64;

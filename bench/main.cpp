@@ -1,4 +1,4 @@
-// Every operator's benchmarks with Google Benchmark's own options; `moecl bench` runs the same ones.
+// Runs every operator's benchmarks with Google Benchmark's own options; `moecl bench` runs the same benchmarks.
 #include "bench/device_time.hpp"
 #include "bench/results.hpp"
 

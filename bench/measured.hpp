@@ -1,5 +1,5 @@
 #pragma once
-// What Google Benchmark's JSON document says was measured.
+// The measurements in a JSON document of Google Benchmark.
 #include <nlohmann/json.hpp>
 
 #include <map>
@@ -14,18 +14,18 @@ struct Measured {
   std::vector<double> seconds;             ///< of its repetitions, ascending
   std::map<std::string, double> counters;  ///< of the repetition that took the median
 
-  /// 0 without it.
+  /// 0 if the benchmark has no such counter.
   double counter(const std::string& of) const;
 
   double median() const { return seconds[seconds.size() / 2]; }
-  /// Largest less smallest, over the median.
+  /// The largest time less the smallest, over the median.
   double spread() const { return (seconds.back() - seconds.front()) / median(); }
 };
 
 /// "1.23 ms"
 std::string time_text(double seconds);
 
-/// Those that gave a time, in order. Errors: invalid_data  not such a document; `origin` names it
+/// The benchmarks that gave a time, in order. Errors: invalid_data  not such a document; the message names it `origin`
 std::vector<Measured> measured(const nlohmann::ordered_json& document, const std::string& origin);
 
 }  // namespace moecl::bench

@@ -20,7 +20,7 @@
 namespace moecl::bench {
 namespace {
 
-/// Layers of the case that runs; another case's, or more of them, take their place.
+/// The layers of the current case. Those of another case, or a larger number of layers, replace them.
 template <class Layers>
 struct Resident {
   std::string of;
@@ -34,7 +34,7 @@ struct Residents {
   Resident<std::vector<MoeLayer>> whole;
 };
 Residents& residents() {
-  static auto* both = new Residents;  // never destroyed, as the device is not
+  static auto* both = new Residents;  // never destroyed, like the device
   return *both;
 }
 
@@ -68,7 +68,7 @@ const std::vector<MoeLayer>& whole_layers(const ModelCase& model, int count, boo
   return layers;
 }
 
-/// In which type a product's results leave: f32, or that of the scheme's plain numbers.
+/// The type of a product's results: f32, or that of the scheme's plain numbers.
 enum class Results { f32, plain };
 
 void run_product(benchmark::State& state, const ModelCase& model, const RoutingSource& source, std::int64_t tokens,
@@ -88,8 +88,8 @@ void run_product(benchmark::State& state, const ModelCase& model, const RoutingS
       state, product.cost(), [&] { product.enqueue(); }, model.scheme.bound());
 }
 
-/// What each kernel took in one traced pass, and how far it used the device; the variants of the products become the
-/// label. The pass stays in the trace, below the name of its case.
+/// Reports, from one traced pass, the time of each kernel and its rates. The label lists the variants of the products.
+/// The pass stays in the trace under the name of its case.
 void trace_kernels(benchmark::State& state, LayerForward& layer, const std::string& name) {
   Trace& trace = *stream().context->trace();
   const Stream traced(*stream().context);

@@ -17,10 +17,10 @@
 namespace moecl::bench {
 namespace {
 
-/// An expert's plain matrices begin that many numbers after those of the one before: the same memory, other matrices.
+/// An expert's plain matrices begin this many numbers after those of the previous expert. All share memory, but differ.
 constexpr std::int64_t expert_shift = 131;
 
-/// Of one element in a group that shares a scale.
+/// Bits of scale per element, in a group that shares a scale.
 double scale_bits(const OperandQuant& operand) {
   if (!operand.quantized() || operand.group.columns == ScaleGroup::whole) return 0;
   const double bits = operand.scale == ScaleFormat::real ? 16 : 8;
@@ -50,7 +50,7 @@ double Scheme::weight_bits() const {
 
 Bound Scheme::bound() const {
   const bool integers = quant.activations.type == CodeType::i8 && is_integer(*quant.weights.type);
-  // Codes are numbers of bf16, exactly.
+  // Codes are exact as numbers of bf16.
   const bool bf16 = plain == DType::bf16 && !quant.activations.quantized();
   return {integers ? Arithmetic::int8 : bf16 ? Arithmetic::bf16 : Arithmetic::f32, true};
 }
@@ -123,7 +123,7 @@ WeightMatrix ModelWeights::make_expert(const ModelCase& model, std::int64_t rows
 }
 
 std::vector<std::byte> repeated_values(DType dtype, std::int64_t count, std::int64_t width) {
-  std::vector<double> few = test::normal(4099, 1);  // a prime, so that no row begins as another
+  std::vector<double> few = test::normal(4099, 1);  // a prime, so that no two rows begin alike
   for (double& value : few) value /= std::sqrt(static_cast<double>(width));
   const std::vector<unsigned char> period = test::encode(dtype, few);
   std::vector<std::byte> values(static_cast<std::size_t>(count) * size_bytes(dtype));

@@ -1,5 +1,5 @@
 #pragma once
-// What the benchmarks by model run: the experts of a named shape, stored by a scheme.
+// The cases that the benchmarks by model run: the experts of a named shape, stored by a scheme.
 #include <moecl/device.hpp>
 #include <moecl/moe_weights.hpp>
 #include <moecl/quant_scheme.hpp>
@@ -14,7 +14,7 @@
 
 namespace moecl::bench {
 
-/// "f32", "f16", "bf16", or a QuantScheme by name with bf16 for what it leaves plain.
+/// "f32", "f16", "bf16", or a QuantScheme by its name, with bf16 for all that the scheme leaves plain.
 struct Scheme {
   std::string name;
   DType plain = DType::bf16;
@@ -22,7 +22,7 @@ struct Scheme {
 
   /// Errors: invalid_argument  no such scheme; the message lists them
   static Scheme named(const std::string& name);
-  /// Bits of one weight with its part of the scales of groups.
+  /// Bits of one weight, with its share of the group scales.
   double weight_bits() const;
   Bound bound() const;
 };
@@ -33,21 +33,21 @@ struct ModelCase {
   MoeShape shape;
   Scheme scheme;
 
-  /// @param experts  A slice of the experts; 0: as many as fit a test machine, that is 16 of deepseek-v3 and all of
-  /// others Errors: invalid_argument  no such shape, or its router cannot choose among so few
+  /// @param experts  a slice of this many; 0: as many as fit a test machine, that is 16 of deepseek-v3, all of others
+  /// Errors: invalid_argument  no such shape, or its router cannot choose among so few
   static ModelCase named(const std::string& shape, std::int32_t experts, const Scheme& scheme);
   /// Bytes of an expert's weights.
   double expert_bytes() const;
-  /// Layers whose weights must take turns so that what `active` experts read does not stay in the device's cache; as
-  /// few as fit half of its memory.
+  /// The number of layers that must take turns, so that the weights that `active` experts read are out of the device's
+  /// cache when their turn comes again. At most as many layers as fit half of the device's memory.
   int layers_out_of_cache(std::int64_t active, double bytes_of_expert, const Device& device) const;
 };
 
-/// Weights of the case in host memory: normal numbers, few of them, again and again; each expert's are others.
+/// Weights of the case in host memory: a few normal numbers, repeated. The plain matrices of different experts differ.
 struct ModelWeights {
   MoeWeights weights;
 
-  /// `all`: also what is not the experts'.
+  /// `all`: also the weights that are not the experts'.
   ModelWeights(const ModelCase& model, bool all);
 
  private:
@@ -58,7 +58,7 @@ struct ModelWeights {
   WeightMatrix make_expert(const ModelCase& model, std::int64_t rows, std::int64_t columns);
 };
 
-/// `count` normal values, repeated from a few thousand, over sqrt(`width`).
+/// `count` normal values, repeated from a few thousand, divided by sqrt(`width`).
 std::vector<std::byte> repeated_values(DType dtype, std::int64_t count, std::int64_t width);
 
 }  // namespace moecl::bench

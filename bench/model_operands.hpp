@@ -12,17 +12,17 @@
 
 namespace moecl::bench {
 
-/// Layers take turns, so that what a call reads is not in a cache at the next.
+/// A product of the experts. Layers take turns, so that the weights of a call are in no cache at the next call.
 class ExpertProduct {
  public:
-  /// `layers`: their weights, of the same case; at least one. Kept until the last product of them is gone.
+  /// `layers`: weights of one or more layers of the same case. They must outlive every product that uses them.
   using Layers = std::vector<std::vector<ExpertSegment>>;
   ExpertProduct(const ModelCase& model, Which which, DType out, const Routing& routing, const Layers& layers);
 
-  /// Of the next layer. Async: a kernel a segment of experts.
+  /// Runs the next layer. Async: one kernel per segment of experts.
   void enqueue();
   OperatorCost cost() const { return cost_; }
-  /// The kernel variant, by the operator's own word.
+  /// The kernel variant, as the operator names it.
   std::string variant() const;
   /// Shape: [T * K, N], rows by expert
   const test::DeviceTensor& out() const { return out_; }
@@ -38,16 +38,16 @@ class ExpertProduct {
   std::vector<test::DeviceTensor> scale_;
 };
 
-/// Weights of the experts of `count` layers, from the host's.
+/// Loads the experts' weights of `count` layers from the host.
 ExpertProduct::Layers load_layers(const ModelCase& model, const ModelWeights& weights, int count);
 
-/// Whole layers of a case, in turn.
+/// Forward passes of the whole layers of a case, in turn.
 class LayerForward {
  public:
   LayerForward(const ModelCase& model, const RoutingSource& source, std::int64_t tokens,
                const std::vector<MoeLayer>& layers);
 
-  /// Of the next layer. Async: the layer's kernels.
+  /// Runs the next layer. Async: the layer's kernels.
   void enqueue(StreamView stream);
   OperatorCost cost() const { return cost_; }
 

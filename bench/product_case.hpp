@@ -1,5 +1,5 @@
 #pragma once
-// What a product of a layer's experts multiplies.
+// The operands of a product of a layer's experts.
 #include <cstddef>
 #include <vector>
 
@@ -8,12 +8,11 @@
 
 namespace moecl::bench {
 
-/// One product of a layer's experts: of gate and up with the routed tokens, or of down with a row for each choice of
-/// one.
+/// One product of a layer's experts: gate and up on the routed tokens, or down on one row for each choice of a token.
 enum class Which { gate_up, down };
 
 struct ProductShape {
-  std::int64_t a_rows, k, n;  ///< a_rows: those that are stored; gate_up gathers its own from them
+  std::int64_t a_rows, k, n;  ///< a_rows: the stored rows; gate_up gathers from them
 
   ProductShape(const ModelCase& model, Which which, const Routing& routing);
 };
@@ -22,16 +21,16 @@ struct ProductShape {
 struct Activations {
   DType dtype = DType::bf16;
   std::int64_t columns = 0;  ///< of storage
-  std::int64_t group = 0;    ///< columns of a scale; 0: the scale, if any, is a row's
+  std::int64_t group = 0;    ///< columns per scale; 0: the scale, if any, is a row's
   DType scale_dtype = DType::f32;
   bool scaled = false;
 
   Activations(const Scheme& scheme, std::int64_t k);
 };
 
-/// Rows that are multiplied, as raw values of their type: the same for everybody who computes the product.
+/// The rows that are multiplied, as raw values of their type: the same for every implementation of the product.
 std::vector<std::byte> product_activations(const ModelCase& model, const ProductShape& shape);
-/// What each of those numbers is multiplied by: quantized ones have a scale, one for all tokens.
+/// The factor of each of those numbers: quantized activations have one scale for all tokens.
 double activation_scale(const ModelCase& model);
 
 }  // namespace moecl::bench

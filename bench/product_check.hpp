@@ -6,10 +6,10 @@
 
 namespace moecl::bench {
 
-/// Compares some elements of out [T * K, N], rows by expert, with double precision.
-/// @param out  `raw` holds elements of it
-/// Errors: device_error  one is off by more than f32 sums can be, or those of f8 in tensor cores, beside the rounding
-/// of `out`. Activations with scales of groups are not compared.
+/// Compares a sample of the elements of out [T * K, N], rows by expert, with double precision.
+/// @param out  the type of the elements in `raw`
+/// Errors: device_error  an element is off by more than f32 sums can be, or sums of f8 in tensor cores, beside the
+/// rounding of `out`. Activations with group scales are not compared.
 void check_product(const ModelCase& model, Which which, const ModelWeights& weights, const Routing& routing, DType out,
                    const std::vector<std::byte>& raw);
 

@@ -13,26 +13,26 @@
 namespace moecl::bench {
 namespace {
 
-/// Of one pass: of the slowest rank, and of all ranks together.
+/// Per pass: the times of the slowest rank, and the bytes of all ranks together.
 struct PassTimes {
   double seconds, host_seconds;
   double bytes, bytes_between_nodes;
 };
 
-/// What rank 0 asks for. No case: the end.
+/// What rank 0 asks for. A negative `number`, which is no case, means the end.
 struct Order {
   std::int64_t number = -1, layers = 0, passes = 0;
 };
 
 }  // namespace
 
-/// One rank, and the layers of the case that it is in.
+/// One rank, with the layers of its current case.
 class RankMember {
  public:
   RankMember(Communicator& world, const RankPlan& plan, const std::vector<RankLayers::Case>& cases)
       : world_(world), plan_(plan), cases_(cases) {}
 
-  /// Rank 0 says what. @return  Nothing: the end
+  /// Does what rank 0 says. @return  nothing at the end
   std::optional<PassTimes> pass(Order mine) {
     const std::vector<std::int64_t> order = world_.share("bench", {mine.number, mine.layers, mine.passes}).front();
     if (order[0] < 0) return std::nullopt;
@@ -90,7 +90,7 @@ void RankMember::enter(std::size_t number, std::int64_t layers) {
   step_.reset();
   tensors_.clear();
   load(model, layers);
-  // The tokens of all, dealt to the dp ranks as evenly as possible.
+  // The tokens of all ranks, divided among the dp ranks as evenly as possible.
   const std::int64_t dp = plan_.ranks / plan_.tp, holder = world_.rank() / plan_.tp,
                      mine = tokens / dp + (holder < tokens % dp ? 1 : 0),
                      before = holder * (tokens / dp) + std::min(holder, tokens % dp);
@@ -184,9 +184,9 @@ void RankLayers::measure(benchmark::State& state, std::size_t number) try {
   order.number = static_cast<std::int64_t>(number);
   order.layers = model.layers_out_of_cache(routing.active_experts, model.expert_bytes(), *leader_->stream().device);
   order.passes = 1;
-  leader_->pass(order);  // which loads, and compiles
+  leader_->pass(order);  // loads and compiles
   constexpr double short_pass = 2e-3;
-  constexpr std::int64_t chain = 8;  // as `measure` of one device has
+  constexpr std::int64_t chain = 8;  // as in `measure` of one device
   if (leader_->pass(order)->seconds < short_pass) order.passes = chain;
   double host_seconds = 0, iterations = 0;
   PassTimes times{};

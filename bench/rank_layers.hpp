@@ -1,9 +1,9 @@
 #pragma once
-// Layers over the ranks of a group, threads or processes:
+// Benchmarks of layers over the ranks of a group, which are threads or processes:
 //
 //     layer/<shape>/<scheme>/T:<tokens>/ranks:<R>/moecl     a forward pass of T tokens of all ranks together
 //
-// Rank 0 measures; the others make the passes that it asks for.
+// Rank 0 measures; the other ranks make the passes that it asks for.
 #include <moecl/communicator.hpp>
 #include <moecl/parallel_layer.hpp>
 
@@ -15,7 +15,7 @@
 
 namespace moecl::bench {
 
-/// How the ranks of a layer share it.
+/// How the ranks divide a layer.
 struct RankPlan {
   std::int32_t ranks = 1, tp = 1, ranks_per_node = 1;
   ExpertSharding sharding = ExpertSharding::experts;
@@ -31,10 +31,10 @@ class RankLayers {
     RoutingSource source;
     std::int64_t tokens;
   };
-  /// Names the cases to Google Benchmark, which has no others from here on. Errors: as register_models
+  /// Registers the cases with Google Benchmark, after removing all others. Errors: as register_models
   RankLayers(const ModelBenchmarks& wanted, RankPlan plan);
-  /// Calls `measure`, which runs the benchmarks, on rank 0, if that is one of this process; other ranks follow until it
-  /// returns. By all processes. Errors: what a pass threw, after which no benchmark is run
+  /// Calls `measure`, which runs the benchmarks, if rank 0 is in this process. Other ranks follow rank 0 until it
+  /// returns. All processes must call this. Errors: what a pass threw, after which no benchmark is run
   void run(RankGroup& group, const std::function<void()>& measure);
   bool failed() const { return failure_ != nullptr; }
 
@@ -43,7 +43,7 @@ class RankLayers {
 
   RankPlan plan_;
   std::vector<Case> cases_;
-  RankMember* leader_ = nullptr;  ///< rank 0 while `run` does
+  RankMember* leader_ = nullptr;  ///< rank 0, while `run` executes
   std::exception_ptr failure_;
 };
 

@@ -52,7 +52,7 @@ double median_of_least(const std::vector<std::vector<TracedKernel>>& of_ranks, b
   return steps[chain / 2];
 }
 
-/// Once more on queues that tell the device's times.
+/// Repeats the chain on queues with profiling, for the device's times.
 RankTimes device_times(Group& group, const std::vector<RankStep>& steps) {
   group.ranks->set_streams(Group::views(group.traced));
   std::vector<std::vector<TracedKernel>> kernels(steps.size());
@@ -73,7 +73,7 @@ RankTimes device_times(Group& group, const std::vector<RankStep>& steps) {
   return {median_of_least(kernels, false), median_of_least(kernels, true)};
 }
 
-/// The step of each rank, once warm.
+/// The step of each rank, after warm-up.
 std::vector<RankStep> steps_of(Group& group, const std::function<RankStep(Communicator&)>& make) {
   std::vector<RankStep> steps(group.timed.size());
   group.ranks->run([&](Communicator& world) {
@@ -143,7 +143,7 @@ void measure_enqueue_of_ranks(benchmark::State& state, std::int64_t ranks,
     steps[static_cast<std::size_t>(world.rank())]();
     world.stream().finish();
   });
-  const std::size_t ranks_counted = group.contexts.empty() ? steps.size() : 1;  // of that context
+  const std::size_t ranks_counted = group.contexts.empty() ? steps.size() : 1;  // ranks that this context counts
   state.counters["launches"] = static_cast<double>(launched(before)) / static_cast<double>(ranks_counted);
 } catch (const std::exception& error) {
   state.SkipWithError(error.what());

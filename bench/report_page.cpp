@@ -20,10 +20,10 @@ namespace moecl::bench {
 namespace {
 
 constexpr const char* roof_share = "% of roof";
-constexpr double above_roof = 110;          // percent; rates that are exceeded by more are not what bounds a case
-constexpr const char* kernel_time = "us:";  // begins the counters of kernels' times
+constexpr double above_roof = 110;          // percent; a rate exceeded by more does not bound the case
+constexpr const char* kernel_time = "us:";  // prefix of the counters of kernel times
 
-/// The least of the values that is enough.
+/// The least of `values` that is at least `enough`.
 double round_limit(double enough, std::initializer_list<double> values) {
   for (const double value : values)
     if (value >= enough) return value;
@@ -32,7 +32,7 @@ double round_limit(double enough, std::initializer_list<double> values) {
 
 // The summary.
 
-/// Peaks that coincide, so that one line stands for them.
+/// Peaks that coincide share one line.
 struct Peak {
   std::string names;
   double giga = 0;  ///< operations a second, in 1e9
@@ -66,7 +66,7 @@ std::string peak_text(const Peak& peak) {
 
 double bandwidth(const Run& run, const char* key) { return run.context.at("roof").value(key, 0.0); }
 
-/// Where the trace is, as a link of a page at `path`.
+/// A link to the trace, for a page at `path`.
 std::string trace_link(const Run& run, const std::string& path) {
   const std::string trace = run.fact("trace");
   if (trace.empty()) return "";
@@ -78,7 +78,7 @@ std::string trace_link(const Run& run, const std::string& path) {
                      escaped(std::filesystem::path(trace).filename().string()));
 }
 
-/// Three cases of the run, the nearest to their roof or the farthest.
+/// Three cases of the run: the nearest to their roof, or the farthest from it.
 std::string extremes(const char* title, const Run& run, bool nearest) {
   std::vector<const Measured*> cases;
   for (const Measured& one : run.all)
@@ -126,7 +126,7 @@ std::string card(const Run& run, const std::string& path, bool several) {
                      facts, extremes("Nearest its roof", run, true), extremes("Farthest from its roof", run, false));
 }
 
-/// What a series is called where the letter is not enough.
+/// The name of a series where its letter is not enough.
 std::string long_name(const ReportRows& rows, std::size_t s) {
   const Series& series = rows.series()[s];
   const Run& run = rows.runs()[series.run];
@@ -142,7 +142,7 @@ std::string series_legend(const ReportRows& rows) {
 
 // Series against the first.
 
-/// A case of a series and of the first one.
+/// The measurements of a case in the first series and in another one.
 struct Pair {
   const Measured *first, *other;
 
@@ -201,7 +201,7 @@ std::string verdicts(const ReportRows& rows) {
 }
 
 std::string comparison(const ReportRows& rows) {
-  // As far as any repetition of one is from any of the other.
+  // The ends of the ratios between any repetition of the one and any of the other.
   const auto ends = [](const Pair& pair) {
     return std::pair(pair.first->seconds.front() / pair.other->seconds.back(),
                      pair.first->seconds.back() / pair.other->seconds.front());
@@ -253,7 +253,7 @@ std::string against_roof(const ReportRows& rows) {
   });
 }
 
-/// Operations a second over operations a byte, below what the machine can do.
+/// Operations per second over operations per byte, below the machine's limits.
 std::string roofline(const Run& run, bool several) {
   LogChart chart("operations a byte", "GFLOP/s");
   std::vector<LogChart::Line> points;
@@ -317,7 +317,7 @@ double total_us(const std::vector<KernelShare>& kernels) {
   return std::accumulate(kernels.begin(), kernels.end(), 0.0, [](double sum, const auto& one) { return sum + one.us; });
 }
 
-/// Those that take longest in all have colours of their own.
+/// The kernels that take longest in total have colours of their own.
 std::vector<Key> kernel_colours(const ReportRows& rows) {
   std::vector<KernelShare> all;
   for (const Run& run : rows.runs())
@@ -383,7 +383,7 @@ std::string by_kernel(const ReportRows& rows) {
 
 // More of the same numbers.
 
-/// Tokens a second over tokens, a plot for each shape.
+/// Tokens per second over tokens, one plot per shape.
 std::string scaling(const ReportRows& rows) {
   struct Plot {
     std::string shape;
@@ -447,7 +447,7 @@ std::string repetitions(const ReportRows& rows) {
   });
 }
 
-/// What has no column of its own.
+/// The counters that have no column of their own.
 std::string other_counters(const ReportRows& rows, const RowGroup& group) {
   return counter_table(rows, group, "Other counters", {column("counter"), column("value")}, [](const Measured& one) {
     std::string lines;
@@ -473,8 +473,8 @@ std::string numbers(const ReportRows& rows) {
   });
 }
 
-/// The context, whose roof and slow mode Google Benchmark's own programs write as text. What is of another type is left
-/// out.
+/// The document's context. Google Benchmark's own programs write its roof and slow mode as text. Values of another type
+/// are left out.
 nlohmann::ordered_json parsed_context(const nlohmann::ordered_json& document) {
   using Json = nlohmann::ordered_json;
   Json context = document.value("context", Json::object());

@@ -11,36 +11,36 @@ namespace moecl::bench {
 
 std::string cell(const std::string& html);
 
-/// Three digits, more before the point; empty: 0
+/// Three significant digits, or all before the point; empty: 0
 std::string number_text(double value);
 /// "0.3 %", "64 %"
 std::string percent_text(double percent);
 
 /// The head of a column.
 std::string column(const std::string& html);
-/// That of a Track.
+/// The head of a column of Tracks.
 std::string axis(const std::string& left, const std::string& middle, const std::string& right);
 
-/// Of a series, among those of chart.hpp.
+/// The colour of a series, among those of chart.hpp.
 std::size_t colour_of(std::size_t series);
 
-/// The cells of a measured case, behind its name and its series; empty: the case is left out.
+/// The cells of a measured case, after its name and its series; empty: the case is left out.
 using Cells = std::function<std::string(const ReportRow&, std::size_t series)>;
-/// A row for each series of each case; empty without any. Long names, and those with the kernels' variants, stand above
-/// their rows.
-/// @param columns  of the cells: each a column() or an axis()
+/// A row for each series of each case; empty without any. Long names, and names with the kernels' variants, have a row
+/// of their own above.
+/// @param columns  heads of the cells: each a column() or an axis()
 std::string table(const ReportRows& rows, const RowGroup& group, const std::vector<std::string>& columns,
                   const Cells& cells, bool with_variants = false);
 
 /// A row of counter_table.
 std::string counter_row(const std::string& name, const std::vector<std::string>& values);
-/// A folded table; below each case of each series stand its lines: rows of counter_row, or nothing. Empty without any.
+/// A folded table. Below each case of each series are its lines: rows of counter_row, or nothing. Empty without any.
 std::string counter_table(const ReportRows& rows, const RowGroup& group, const char* title,
                           const std::vector<std::string>& columns,
                           const std::function<std::string(const Measured&)>& lines);
 
-/// A fold for each operator, in it what `content` makes of each group; empty without any.
-/// The layer's is open, or the first one; all of them where they are short.
+/// A fold for each operator, with what `content` returns for each group; empty without any. Only the fold of the layer
+/// is open, or else the first; all are open where there are few cases.
 std::string by_operator(const ReportRows& rows, const std::function<std::string(const RowGroup&)>& content);
 
 }  // namespace moecl::bench

@@ -21,7 +21,7 @@ std::string Run::fact(const char* key) const {
 }
 
 ReportRows::ReportRows(const std::vector<Run>& runs) : runs_(&runs) {
-  // moecl first: others are compared with it.
+  // moecl comes first: others are compared with it.
   for (std::size_t run = 0; run < runs.size(); ++run) {
     std::vector<std::string> implementations;
     for (const Measured& one : runs[run].all) {

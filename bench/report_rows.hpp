@@ -12,28 +12,28 @@ namespace moecl::bench {
 /// What was measured in one process.
 struct Run {
   std::string letter;              ///< "A", "B", ...
-  std::string name;                ///< who it is, for people: a file, or a device
-  nlohmann::ordered_json context;  ///< with "roof", rates by name, and "slow_mode"
+  std::string name;                ///< for people: a file, or a device
+  nlohmann::ordered_json context;  ///< with "roof" (rates by name) and "slow_mode"
   std::vector<Measured> all;
 
   std::string fact(const char* key) const;  ///< empty where it is not known
   bool slow() const { return context.at("slow_mode") == true; }
 };
 
-/// An implementation in a run. The first series of a report is that which others are compared with.
+/// An implementation in a run. The other series of a report are compared with the first.
 struct Series {
   std::size_t run = 0;
   std::string implementation;
-  std::string label;  ///< "", "B", "onednn" or "B onednn": as much as tells it from the others
+  std::string label;  ///< "", "B", "onednn" or "B onednn": enough to tell it from the others
 };
 
-/// A case, and what each series took; null: it was not measured there.
+/// A case, and its measurement in each series; null: it was not measured there.
 struct ReportRow {
   CaseName name;
   std::vector<const Measured*> of_series;
 };
 
-/// Rows with one group, in natural order.
+/// Rows of one group, in natural order.
 struct RowGroup {
   std::string title;
   std::vector<const ReportRow*> rows;
@@ -47,7 +47,7 @@ struct OperatorRows {
 
 class ReportRows {
  public:
-  /// `runs` outlive it.
+  /// `runs` must outlive the object.
   explicit ReportRows(const std::vector<Run>& runs);
   ReportRows(const ReportRows&) = delete;
   ReportRows& operator=(const ReportRows&) = delete;

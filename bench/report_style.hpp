@@ -2,7 +2,7 @@
 
 namespace moecl::bench {
 
-/// The report's CSS, light and dark. Marks have the colours of the classes c0, c1, ...
+/// The report's CSS, light and dark. Marks take their colours from the classes c0, c1, ...
 extern const char* const report_style;
 
 }  // namespace moecl::bench

@@ -13,7 +13,7 @@
 namespace moecl::bench {
 namespace {
 
-// A work-item of a CPU walks memory by itself; on a GPU the items of a group stand side by side.
+// On a CPU each work-item walks memory by itself; on a GPU the work-items of a group read side by side.
 const ProgramSource source{"roof", R"(
 #define JOIN2(a, b) a##b
 #define JOIN(a, b) JOIN2(a, b)
@@ -67,10 +67,10 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void copy(__global c
 
 constexpr std::size_t vectors_of_group = 4096;
 
-/// How the device is filled: work-items of a group, groups, lanes of a vector, steps of about a millisecond.
+/// How the device is filled: work-items per group, groups, lanes per vector, and steps for about a millisecond.
 struct Shape {
   std::size_t items, groups;
-  std::uint32_t width, memory_width;  // of vectors: what multiplies, and what is read
+  std::uint32_t width, memory_width;  // vectors' lanes: in multiplications, and in reads
   std::int32_t steps;
   std::string options;
 
@@ -86,7 +86,7 @@ struct Shape {
   }
 };
 
-/// The best of a few calls: what disturbs only makes them longer.
+/// The best of several calls: disturbances only make calls longer.
 template <class Enqueue>
 double best_seconds(Enqueue enqueue) {
   double best = 1e9;

@@ -13,10 +13,10 @@
 namespace moecl::bench {
 namespace {
 
-/// In (0, 1), the same for a seed everywhere.
+/// A number in (0, 1); a seed gives the same numbers everywhere.
 double uniform(std::mt19937_64& engine) { return (static_cast<double>(engine() >> 11) + 0.5) * 0x1p-53; }
 
-/// K distinct experts a token, chosen by weight: those with the least exponential waiting times.
+/// Draws K distinct experts per token by weight: those with the least exponential waiting times.
 std::vector<std::int32_t> draw(std::int64_t tokens, std::int64_t top_k, const std::vector<double>& weight,
                                std::mt19937_64& engine) {
   std::vector<std::int32_t> ids;
@@ -37,7 +37,7 @@ RoutingSource RoutingSource::named(const std::string& name, std::uint64_t seed) 
   if (name == "uniform" || name == "zipf") return source;
   const SafetensorsFile file = SafetensorsFile::open(name);
   std::string what = "topk_ids";
-  for (const std::string& tensor : file.names())  // of a record: its first layer
+  for (const std::string& tensor : file.names())  // of a record: take its first layer
     if (!file.has(what) && tensor.starts_with("layer.") && tensor.ends_with(".topk_ids")) what = tensor;
   const HostTensor ids = file.tensor(what);
   if (ids.dtype != DType::i32 || ids.shape.size() != 2 || ids.elements() == 0)

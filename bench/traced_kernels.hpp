@@ -15,7 +15,7 @@ struct TracedKernel {
   std::uint64_t bytes = 0, flops = 0;  ///< as WorkInfo counts them
 };
 
-/// What a trace recorded, in the order in which it was enqueued. Stops the host until it is complete.
+/// All commands of a trace, in the order of their enqueueing. Stops the host until the trace is complete.
 /// Errors: io_error  the folder for temporary files cannot be written
 std::vector<TracedKernel> traced_kernels(Trace& trace);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Every test of a device runs on every OpenCL device found. None at all is a failure, not a skip.
+// Every device test runs on every OpenCL device found. Finding no device is a failure, not a skip.
 #include <moecl/buffer.hpp>
 #include <moecl/context.hpp>
 #include <moecl/tensor_view.hpp>
@@ -22,7 +22,7 @@ struct TestDevice {
   Stream stream;
   std::string label;  ///< "Portable_Computing_Language_0": fit for a test name
 
-  /// What operators plan by.
+  /// The device record from which operators make their plans.
   const Device& record() const { return context->devices().front(); }
   const DeviceCaps& caps() const { return record().caps; }
 };
@@ -30,7 +30,7 @@ struct TestDevice {
 /// All usable devices; never empty.
 const std::vector<std::unique_ptr<TestDevice>>& devices();
 
-/// A tensor with guards: each read finds writes before or after it.
+/// A tensor with guards: each read also reports writes to the memory before or after the tensor.
 class GuardedTensor {
  public:
   GuardedTensor(const TestDevice& device, DType dtype, std::initializer_list<std::int64_t> shape)
@@ -70,8 +70,8 @@ GuardedTensor upload(const TestDevice& device, DType dtype, std::initializer_lis
 class OnEveryDevice : public ::testing::TestWithParam<std::size_t> {
  protected:
   TestDevice& device() const { return *devices()[GetParam()]; }
-  /// Whether a case of a large set runs here: all on the first device, one in three on others, whose drivers take
-  /// longer to compile than PoCL.
+  /// Whether a case of a large set runs on this device. The first device runs all cases, the others one in three: their
+  /// drivers take longer to compile than PoCL.
   bool takes(std::size_t number) const { return GetParam() == 0 || is_sampled(number, 3); }
 };
 #define MOECL_ON_EVERY_DEVICE(suite)                                                                          \

@@ -1,6 +1,6 @@
 #pragma once
-// The two entries of a layer of the OpenCL loader (OPENCL_LAYERS), written once. The one source of a layer includes
-// this and defines `override_entries`.
+// The two entry points of an OpenCL loader layer (OPENCL_LAYERS), written once for all layers. A layer's only source
+// file includes this header and defines `override_entries`.
 #include <CL/cl.h>
 #include <CL/cl_layer.h>
 
@@ -9,8 +9,8 @@
 
 namespace {
 
-const cl_icd_dispatch* below;  ///< what the layer calls: the next layer, or the loader
-/// Puts the layer's own entries into `table`, which has those below.
+const cl_icd_dispatch* below;  ///< the functions that the layer calls: the next layer's, or the loader's
+/// Puts the layer's own functions into `table`, a copy of `*below`.
 void override_entries(cl_icd_dispatch& table);
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view source_option = "--source=";
 
-/// A filter that keeps the tests of one source file. ctest runs one process a file, so each program is built once.
+/// A filter that keeps the tests of one source file. ctest runs one process per file, so each program is built once.
 std::string filter_of_source(std::string_view source) {
   std::string filter;
   const ::testing::UnitTest& all = *::testing::UnitTest::GetInstance();
@@ -21,7 +21,8 @@ std::string filter_of_source(std::string_view source) {
   return filter;
 }
 
-/// Adds to the report how many kernels ran where, so that a run that tested nothing can be told from one that passed.
+/// Adds the number of kernels that ran on each platform to the report. It tells a run that tested nothing from one that
+/// passed.
 class KernelCounts : public ::testing::Environment {
   void TearDown() override {
     for (const auto& device : devices())
@@ -35,7 +36,7 @@ class KernelCounts : public ::testing::Environment {
 
 /// usage: moecl_tests [--source=FLOOR/STEM_test.cpp]... [GoogleTest's own options]
 ///
-/// Beside sources, --gtest_filter may only leave tests out: --gtest_filter=-*Name*.
+/// With --source, --gtest_filter may only exclude tests: --gtest_filter=-*Name*.
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   ::testing::AddGlobalTestEnvironment(new moecl::test::KernelCounts);

@@ -1,4 +1,4 @@
-// `moecl balance`: experts placed anew for loads of a file.
+// `moecl balance`: computes a new placement of experts for the loads in a file.
 #include <moecl/balance.hpp>
 
 #include <fstream>
@@ -54,7 +54,7 @@ class CaseFile {
       throw Error(ErrorCode::invalid_data, fmt::format("{}: {}: expected true or false", path_, key));
     to = found->get<bool>();
   }
-  /// The loads and the table of one call. Stages are those of the list, for flashlb.
+  /// Reads the loads and the table of one call. For flashlb the length of the list gives the stages.
   void read_loads(BalancePolicy policy, BalanceProblem& problem) const {
     problem.loads.clear(), problem.current.clear(), problem.place_loads.clear();
     read("loads", problem.loads, {problem.layers, problem.experts});
@@ -73,7 +73,7 @@ class CaseFile {
   const nlohmann::json& of_;
 };
 
-/// What a policy refuses came out of the file.
+/// The policy's input came from the file, so what it refuses is invalid data.
 template <class Run>
 Balanced of_file(const std::string& path, const Run& run) {
   try {

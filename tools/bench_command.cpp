@@ -32,13 +32,13 @@ struct BenchOptions : MeasureOptions {
   RankOptions ranks;
 };
 
-/// Runs them, or with --list names them.
+/// Runs the matching benchmarks, or with --list names them.
 void run_matching(bench::Collector& collector, const std::string& filter) {
   if (benchmark::RunSpecifiedBenchmarks(&collector, filter) == 0)
     throw Error(ErrorCode::invalid_argument, fmt::format("--filter {}: no benchmark of that name", filter));
 }
 
-/// Those that match, by the names they have in results.
+/// The matching benchmarks, by the names they have in results.
 std::vector<std::string> matching_names(BenchOptions options) {
   options.list = true;
   options.set_flags();
@@ -62,7 +62,7 @@ void print_names(const BenchOptions& options) {
     for (const auto& benchmark : list) fmt::print("{}\n", benchmark["name"].get<std::string>());
 }
 
-/// A line for each benchmark that changed. @return  how many became slower
+/// Prints a line for each benchmark that both results have. @return  how many became slower
 std::size_t print_changes(std::FILE* to, const std::vector<bench::Change>& changes, const std::string& origin) {
   std::size_t regressions = 0;
   std::vector<Row> rows = {{"benchmark", "before us", "now us", "longer by", "noise", "result"}};
@@ -82,7 +82,7 @@ nlohmann::ordered_json read_document(const std::string& path) {
   std::ostringstream text;
   if (!(text << file.rdbuf())) throw Error(ErrorCode::io_error, fmt::format("{}: cannot be read", path));
   nlohmann::ordered_json document = nlohmann::ordered_json::parse(text.str(), nullptr, false);
-  bench::measured(document, path);  // said before an hour of measuring
+  bench::measured(document, path);  // fails before an hour of measuring
   return document;
 }
 
@@ -93,7 +93,7 @@ void expect_own_report(const BenchOptions& options) {
   expect_own_files({{"--report", options.report}, {"--trace", options.trace}}, read);
 }
 
-/// A page of what was measured before.
+/// Writes a page of results that were measured before.
 int report_results(const BenchOptions& options) {
   std::vector<bench::NamedResults> runs;
   for (const std::string& path : options.results) runs.push_back({path, read_document(path)});
@@ -101,10 +101,10 @@ int report_results(const BenchOptions& options) {
   return done;
 }
 
-/// The same on several devices.
+/// Runs the same benchmarks on several devices.
 int run_on_each(const BenchOptions& options, const CLI::App& command) {
   bench::register_models(options.models());
-  matching_names(options);  // what matches none is said once, by this process
+  matching_names(options);  // a filter that matches none is reported once, by this process
   const Comparison comparison = compare_devices(command, options.compare);
   if (!options.report.empty()) bench::write_report(options.report, comparison.runs);
   if (options.json) {
@@ -147,7 +147,7 @@ int run(const BenchOptions& options, const CLI::App& command) {
       ranks ? bench::Collector::of_ranks : bench::Collector::of_operators);
   std::ostringstream messages;
   collector.SetErrorStream(&messages);
-  note_interruption();  // what was measured until then is kept
+  note_interruption();  // the measurements made until then are kept
   const auto measure = [&] {
     try {
       run_matching(collector, options.filter);
@@ -166,7 +166,7 @@ int run(const BenchOptions& options, const CLI::App& command) {
   if (!options.trace.empty()) facts["trace"] = options.trace;
   const nlohmann::ordered_json document = collector.document(facts);
   if (options.json)
-    std::cout << json_text(document, 1) << '\n';  // first: a file that cannot be written costs no result
+    std::cout << json_text(document, 1) << '\n';  // first: a failure to write a file must not lose the results
   if (!options.trace.empty()) bench::stream().context->trace()->write_chrome_json(options.trace);
   if (!options.report.empty()) {
     std::vector<bench::NamedResults> runs = {{"this run", document}};
@@ -228,7 +228,7 @@ void add_bench(CLI::App& app, Outcome outcome) {
       if (!given("--min-time")) options->min_time = 0.05;
     }
     if (given("--baseline") && !given("--repetitions")) options->repetitions = 5;
-    if (options->ranks.launch.name() == "processes") note_interruption();  // of all of them, which rank 0 tells
+    if (options->ranks.launch.name() == "processes") note_interruption();  // in all processes; rank 0 reports it
     outcome = options->ranks.launch.run(options->ranks.ranks, [&] { return run(*options, *command); });
   });
 }

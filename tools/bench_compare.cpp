@@ -21,7 +21,7 @@
 namespace moecl::cli {
 namespace {
 
-/// What the command was given, but for where it runs and what becomes of the results.
+/// The command's arguments, without those that choose where it runs and what becomes of the results.
 std::string arguments_of(const CLI::App& command) {
   const std::set<std::string> own = {"--compare", "--report", "--json"};
   std::string text;
@@ -35,7 +35,7 @@ std::string arguments_of(const CLI::App& command) {
   return text;
 }
 
-/// Its progress goes where this program's would.
+/// Runs `moecl bench` on the device in a process of its own; its progress goes where this program's would.
 void add_results(Comparison& to, const Device& device, const std::string& arguments) {
   const std::string line = fmt::format("exec /proc/{}/exe bench --json --platform {} --device {}{}", getpid(),
                                        quoted(device.caps.platform_name), quoted(device.caps.name), arguments);

@@ -15,13 +15,13 @@ struct Comparison {
   bool failed = false;  ///< a benchmark did
 };
 
-/// What `moecl bench --json` says on each device, with what `command` was given beside --compare, in a process for
-/// each: what is kept for a device, its roof and operands, is kept for the whole process.
+/// The results of `moecl bench --json` on each device, with the arguments of `command` other than --compare. Each
+/// device gets a process of its own, because its roof and operands are kept for the whole process.
 ///
 /// @param names  parts of the names of devices, or of platforms, whose first device is meant
 /// Errors: no_device  before anything is measured; device_error  a process gave no results
 Comparison compare_devices(const CLI::App& command, const std::vector<std::string>& names);
-/// Microseconds of each benchmark on each device.
+/// A table with the microseconds of each benchmark on each device.
 std::string comparison_table(const std::vector<bench::NamedResults>& runs);
 
 }  // namespace moecl::cli

@@ -1,5 +1,5 @@
 #pragma once
-// `moecl bench` of several ranks, threads or processes.
+// `moecl bench` with several ranks, which are threads or processes.
 #include <nlohmann/json.hpp>
 
 #include <functional>
@@ -10,14 +10,14 @@
 
 namespace moecl::cli {
 
-/// The group of the ranks, and what is measured over it.
+/// The group of ranks, and the benchmarks that run over it.
 class BenchRanks {
  public:
-  /// Names the benchmarks; opens nothing. Errors: as RankOptions::check and bench::RankLayers
+  /// Registers the benchmarks; opens nothing. Errors: as RankOptions::check and bench::RankLayers
   BenchRanks(const RankOptions& options, const bench::ModelBenchmarks& wanted);
   /// Opens devices, and joins the other ranks. @return  Facts for the document
   nlohmann::ordered_json open(const DeviceOptions& device);
-  /// After `open`. As bench::RankLayers::run
+  /// Call it after `open`. As bench::RankLayers::run
   void run(const std::function<void()>& measure) { layers_.run(*group_, measure); }
   bool failed() const { return layers_.failed(); }
 

@@ -16,7 +16,7 @@ import re
 import sys
 
 MOST_BYTES = 1024  # CL_DEVICE_MAX_PARAMETER_SIZE of PoCL
-MOST_DEFINES = 23  # a thousand lines of .cl and .clh
+MOST_DEFINES = 23  # in a thousand lines of .cl and .clh
 POINTER_BYTES = 8
 SIZES = {"long": 8, "int": 4, "float": 4}
 
@@ -46,7 +46,7 @@ def bracket_end(text, start):
 
 
 def parts(text):
-    """What commas outside of brackets and strings separate in `(...)` or `{...}`."""
+    """The parts of `(...)` or `{...}` between commas outside of brackets and strings."""
     found, depth, begin, quoted = [], 0, 1, False
     for at in range(1, len(text) - 1):
         quoted ^= text[at] == '"' and text[at - 1] != "\\"
@@ -78,7 +78,7 @@ class Structs:
             yield from [kind] * len(names.split(","))
 
     def layout(self, name):
-        """The sum and the largest of the members' bytes; None beside what leaves a gap."""
+        """The sum of the members' bytes and the largest member; None if a member leaves a gap."""
         if name in SIZES:
             return SIZES[name], SIZES[name]
         if name not in self.kinds:
@@ -103,7 +103,7 @@ class Structs:
 
 def variants(text):
     """A text with and without what is between #if and #endif; the first has all of it."""
-    pieces = CONDITION.split(text)  # every second one is a condition's
+    pieces = CONDITION.split(text)  # every second piece is inside of a condition
     choices = [(piece, "") if i % 2 else (piece,) for i, piece in enumerate(pieces)]
     return ["".join(chosen) for chosen in itertools.product(*choices)]
 
@@ -171,7 +171,7 @@ class Launcher:
 
     def launches(self):
         calls = list(self.calls_of_launchers())
-        # Operands that a lambda is given and puts before others.
+        # Operands that a lambda receives and passes before others.
         packs = [(found.group(1) or found.group(2), found.group(4) + "...") for found in FORWARDER.finditer(self.text)
                  if any(found.group(4) + "..." in operands[:-1] for _, _, operands, where in calls if where > found.start())]
         inner = [function for function, _ in packs]
@@ -212,7 +212,7 @@ class Launcher:
 
 
 def differences(parameters, operands, got):
-    """How the operands of a launch, the struct of which is a `got`, differ from a kernel's parameters."""
+    """How the operands of a launch, whose struct has type `got`, differ from a kernel's parameters."""
     names = [last_identifier(parameter) for parameter in parameters[:-1]]
     is_local = ["__local" in parameter for parameter in parameters[:-1]] + [False] * len(operands)
     passed = [names[i] if is_local[i] and re.search(r"LocalMemory|_memory\(", operand) else last_identifier(operand)
@@ -226,7 +226,7 @@ def differences(parameters, operands, got):
 
 
 def check_launches(name, ways, launcher):
-    """What is wrong between a kernel, which takes its parameters in one of several ways, and those who launch it."""
+    """What is wrong between a kernel, which takes its parameters in one of several ways, and its launches."""
     calls = [call for call in launcher.calls if call[0] == name] or [call for call in launcher.calls if call[0] is None]
     if not calls:
         yield "is not launched"

@@ -18,7 +18,7 @@ import sys
 EXAMPLES = "host/examples"
 FLOORS = {"runtime": 1, "quant": 2, "kernels_cl": 3, "dispatch": 4, "host": 5, "tests/oracle": 6, "tests/cases": 6, EXAMPLES: 7,
           "tools": 7, "bench": 7, "tests": 7}
-SEES = {("npu", "c_api")}  # which room of host includes private headers of which: both have C entries
+SEES = {("npu", "c_api")}  # (a room of host, a room whose private headers it includes): both have C entries
 KERNEL_ROOMS = ["common", "quantize", "rows", "routing", "exchange", "gemm", "fused", "ascend"]
 MOST_FILES = 20  # a folder of kernels_cl that is no include folder
 SHOWS_OPENCL = {"opencl.hpp", "moecl.h"}  # the public headers that may include <CL/cl.h>
@@ -31,7 +31,7 @@ NAMED_BY_OTHERS = {"CMakeLists.txt", "Makefile", "Containerfile"}
 
 
 def floor_of(path):
-    """The slow truth and the cases stand below the programs that share them, examples above all."""
+    """The oracle and the cases are a floor below the programs that share them. Examples are on the top floor."""
     part = "/".join(path.parts[:2])
     return part if part in FLOORS else path.parts[0]
 
@@ -42,7 +42,7 @@ def room_of(path):
 
 
 def project_files(root):
-    """Files of the floors, relative to the root; data is named by whoever made it."""
+    """Files of the floors, relative to the root. Data is left out: its makers named it."""
     for floor in (name for name in FLOORS if "/" not in name):
         for path in sorted((root / floor).rglob("*")):
             relative = path.relative_to(root)
@@ -51,7 +51,7 @@ def project_files(root):
 
 
 def check_include(path, quote, name, files, public):
-    """What is wrong with the include; empty when nothing is."""
+    """What is wrong with the include; empty if nothing is."""
     in_public_header = "include" in path.parts
     if quote == "<" and not name.startswith("moecl/"):
         if in_public_header:
@@ -82,7 +82,7 @@ def check_rooms(path, target):
 
 
 def check_kernel_rooms(files):
-    """Rooms of kernels_cl that nobody knows, and folders that are crowded."""
+    """Unknown rooms of kernels_cl, and folders with too many files."""
     folders = collections.Counter(path.parent for path in files if floor_of(path) == "kernels_cl" and room_of(path))
     for folder, count in sorted(folders.items()):
         if folder.parts[1] not in KERNEL_ROOMS + ["tuning"]:
@@ -92,8 +92,8 @@ def check_kernel_rooms(files):
 
 
 def module_of(path, rooms):
-    """Headers and sources of one name are one module, wherever on their floor they stand: (floor, room, name). So an
-    operator's private header, which kernels share that do more, has the operator's name."""
+    """(floor, room, name). Headers and sources of one name are one module, in any folder of their floor. So a private
+    header of an operator, which kernels that do more share, has the operator's name."""
     name = path.name.split(".")[0]
     places = rooms[floor_of(path), name]
     room = str(path.parent) if path.parts[1:3] != ("include", "moecl") else min(places, default="")

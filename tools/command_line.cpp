@@ -64,7 +64,7 @@ std::string unknown_word(const CLI::App& app) {
     if (!left.empty()) {
       const std::vector<std::string> commands = command_names(*command);
       auto wrong = left.begin();
-      // What follows a wrong command is perhaps right; a word beside a wrong option is perhaps its value.
+      // A word after a wrong command may be right; a word beside a wrong option may be the option's value.
       if (commands.empty() && std::any_of(left.begin(), left.end(), is_option))
         wrong = std::find_if(left.begin(), left.end(), is_option);
       const bool option = is_option(*wrong);

@@ -1,5 +1,5 @@
 #pragma once
-// The words that a command line has: which were not understood, and what help says of the others.
+// The words of a command line: which of them are unknown, and what help says about the others.
 #include <CLI/CLI.hpp>
 
 #include <string>
@@ -7,15 +7,15 @@
 
 namespace moecl::cli {
 
-/// An option, or a word by its place, as CLI11 parses it.
+/// An option, or a positional argument, as CLI11 parses it.
 struct OptionWords {
-  std::vector<std::string> names;    ///< "-h", "--help"; of a word by its place none
+  std::vector<std::string> names;    ///< "-h", "--help"; none for a positional argument
   std::string value;                 ///< "FILE.json"; empty: a flag
-  std::vector<std::string> choices;  ///< all values that it takes; empty: others too
+  std::vector<std::string> choices;  ///< all values that it takes; empty: it takes others too
   std::string limits;                ///< "1..256"; empty: none
-  std::string about, usual;          ///< what it says, and its default; empty: none
-  bool list = false;                 ///< values between commas
-  bool many = false;                 ///< several words by their places
+  std::string about, usual;          ///< its description, and its default; empty: none
+  bool list = false;                 ///< several values, separated by commas
+  bool many = false;                 ///< a positional argument that may be repeated
   bool required = false;
 
   bool placed() const { return names.empty(); }
@@ -27,12 +27,12 @@ std::vector<OptionWords> options_of(const CLI::App& app);
 std::vector<const CLI::App*> commands_of(const CLI::App& app);
 std::vector<std::string> command_names(const CLI::App& app);
 
-/// The first word that no command or option took, alone, and what was perhaps meant; empty where all were taken.
-/// Call it after parsing, whether that failed or not.
+/// The first word that no command or option took, and perhaps a suggestion; empty if all words were taken. Call it
+/// after parsing, whether that failed or not.
 std::string unknown_word(const CLI::App& app);
 
-/// What `moecl VERB --help` prints.
-/// @param verb  empty: all of them in a line each
+/// The text that `moecl VERB --help` prints.
+/// @param verb  empty: a line for each verb
 std::string help_of(const CLI::App& app, const std::string& verb);
 
 }  // namespace moecl::cli

@@ -1,5 +1,5 @@
 #pragma once
-// The verbs of the `moecl` command. Each registers its options and what to do when it is called.
+// The verbs of the `moecl` command. Each add_ function registers a verb's options and its action.
 #include <moecl/error.hpp>
 
 #include <CLI/CLI.hpp>
@@ -21,7 +21,7 @@ namespace moecl::cli {
 /// Names of quantization schemes.
 std::vector<std::string> known_schemes();
 
-/// Exit codes of the contract.
+/// The exit codes that the command promises.
 enum ExitCode : int { done = 0, check_failed = 1, wrong_usage = 2, unusable_input = 3, device_failure = 4 };
 
 struct ExitMeaning {
@@ -36,33 +36,33 @@ inline constexpr ExitMeaning exit_codes[] = {{done, "done"},
 
 ExitCode exit_code(ErrorCode code);
 
-/// One line on stderr: a list becomes "head: item; item", and is `printable`.
+/// Prints one line on stderr. A list becomes "head: item; item", and the text is made `printable`.
 void report(std::string_view what);
 
-/// Set by the verb that ran.
+/// The exit code of the verb that ran, which sets it.
 using Outcome = int&;
 
-/// Refuses other values than whole numbers of a range, and names the range.
+/// Accepts whole numbers of a range only; the error names the range.
 inline CLI::Validator whole_number(std::int64_t least, std::int64_t most = INT32_MAX) {
   return CLI::Range(least, most)
       .description(most < INT32_MAX ? fmt::format("{}..{}", least, most) : fmt::format("{}..", least));
 }
 
-/// CLI::Range alone takes "nan".
+/// Accepts numbers of a range only; CLI::Range alone also takes "nan".
 inline CLI::Validator seconds(double least, double most) {
   const CLI::Validator number(
       [](const std::string& text) { return std::isnan(std::strtod(text.c_str(), nullptr)) ? "not a number" : ""; }, "");
   return (CLI::Range(least, most) & number).description(fmt::format("{}..{}", least, most));
 }
 
-/// Of a file. An empty one, as of a script whose variable is not set, would pass for an option that is not given.
+/// Refuses an empty file name. It would pass for an option that is not given, as when a script's variable is not set.
 inline CLI::Validator file_name() {
   return {[](const std::string& text) { return text.empty() ? "expected the name of a file, got an empty one" : ""; },
           ""};
 }
 
-/// Refuses other words, and names the nearest. Completion and the man page have them from the description of the
-/// validator, "{f32,bf16}".
+/// Accepts these words only; the error names the nearest. Completion and the man page read the words from the
+/// validator's description, "{f32,bf16}".
 inline CLI::Validator one_of(const std::vector<std::string>& words) {
   return {[words](const std::string& word) {
             const bool known = std::find(words.begin(), words.end(), word) != words.end();
@@ -86,7 +86,7 @@ void add_cache(CLI::App& app, Outcome outcome);
 void add_env(CLI::App& app, Outcome outcome);
 void add_completion(CLI::App& app, Outcome outcome);
 void add_man(CLI::App& app, Outcome outcome);
-/// After the others, whose names it takes.
+/// Call it after the others, whose names it takes.
 void add_help(CLI::App& app, Outcome outcome);
 
 }  // namespace moecl::cli

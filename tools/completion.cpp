@@ -22,14 +22,14 @@ std::string without_brackets(const std::string& text) {
   return replaced(replaced(replaced(text, '\\', "\\\\"), '[', "\\["), ']', "\\]");
 }
 
-/// What completes a value: "_files", "(f32 bf16)", "_sequence compadd - f32 bf16".
+/// The action that completes a value: "_files", "(f32 bf16)", "_sequence compadd - f32 bf16".
 std::string zsh_action(const OptionWords& words) {
   const std::string choices = fmt::format("{}", fmt::join(words.choices, " "));
   if (!words.choices.empty()) return words.list ? "_sequence compadd - " + choices : "(" + choices + ")";
   return words.takes_folder() ? "_files -/" : words.takes_file() || words.list ? "_files" : " ";
 }
 
-/// As _arguments takes it: '--dtype[storage]:TEXT:(f32 bf16)'.
+/// An argument of zsh's _arguments: '--dtype[storage]:TEXT:(f32 bf16)'.
 std::string zsh_argument(const OptionWords& words, const std::string& name) {
   const std::string message = replaced(words.value, ':', "\\:");
   if (words.placed()) return quoted(fmt::format("{}:{}:{}", words.many ? "*" : "1", message, zsh_action(words)));
@@ -151,7 +151,7 @@ std::string zsh_completion(const CLI::App& app) {
 std::string fish_completion(const CLI::App& app) {
   std::string text = "# Completion of moecl for fish, written by `moecl completion fish`.\ncomplete -c moecl -f\n";
   visit_commands(app, "", [&](const std::string& path, const CLI::App& command) {
-    std::string seen;  // the commands before it, and none below it
+    std::string seen;  // condition: the commands of `path` are there, and none below them
     for (const std::string& name : CLI::detail::split(path.substr(path.empty() ? 0 : 1), ' '))
       if (!name.empty()) seen += fmt::format("{}__fish_seen_subcommand_from {}", seen.empty() ? "" : "; and ", name);
     const std::vector<std::string> below = command_names(command);

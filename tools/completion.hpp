@@ -1,5 +1,5 @@
 #pragma once
-// Scripts by which shells complete what is typed, from the tables that parse it.
+// Completion scripts for shells, made from the tables that parse the command line.
 #include <CLI/CLI.hpp>
 
 #include <string>

@@ -31,11 +31,11 @@ mmu\t\t: sv57
 
 @dataclasses.dataclass
 class Processor:
-    """Names of it: Debian's is the key below, `name` that of GNU and QEMU."""
+    """Names of a processor. `name` is that of GNU and QEMU; Debian's is the key in PROCESSORS."""
 
     name: str
     cpu: str  # QEMU's
-    cpuinfo: str  # what Linux says of it, of one core
+    cpuinfo: str  # what Linux says of one core
 
     @property
     def triplet(self):
@@ -46,7 +46,7 @@ PROCESSORS = {"arm64": Processor("aarch64", "max,sve=off", NEOVERSE_N1), "riscv6
 
 
 def make(root, suite, architecture, packages):
-    """Unpacks the suite with those packages, between commas, and what moecl is built with."""
+    """Unpacks the suite with `packages` (separated by commas) and what moecl needs to build."""
     processor = PROCESSORS[architecture]
     as_root = [] if os.geteuid() == 0 else ["sudo"]
     subprocess.run([*as_root, "debootstrap", "--foreign", f"--arch={architecture}", "--variant=minbase", f"--include={packages},{NEEDED_TO_BUILD}",
@@ -69,7 +69,7 @@ def make(root, suite, architecture, packages):
 
 
 def compilers(root, triplet):
-    """What stands before a command in which Debian's cross-compilers find the root's C library: theirs, which they find first, is hidden."""
+    """Prefix of a command. It hides the cross-compilers' own C library, so that they find the root's C library."""
     own = pathlib.Path("/usr") / triplet
     # Static libraries of a newer suite have relocations on which this machine's linker dies: the root's links, under QEMU.
     linker = root / "linker"
@@ -82,7 +82,7 @@ def compilers(root, triplet):
 
 
 def build(root, architecture, folder, targets):
-    """Cross-compiles moecl for the root, of its tests the operators'."""
+    """Cross-compiles moecl and the operators' tests for the root."""
     triplet = PROCESSORS[architecture].triplet
     inside = compilers(root, triplet)
     # With that variable ccache makes the root's folders relative, and CMake does not know them again.
@@ -99,7 +99,7 @@ def build(root, architecture, folder, targets):
 
 
 def emulator(root, architecture):
-    """(Arguments of bwrap, what stands before a command) that run programs of the root in it."""
+    """(arguments of bwrap, prefix of a command), with which programs of the root run in it."""
     processor = PROCESSORS[architecture]
     binds = ["--ro-bind", f"/usr/bin/qemu-{processor.name}-static", "/qemu", "--ro-bind", root / "cpuinfo", "/proc/cpuinfo", "--setenv", "QEMU_CPU", processor.cpu]
     return binds, ["/qemu"]

@@ -9,7 +9,7 @@
 
 namespace moecl::cli {
 
-/// For measurements that follow each other: one begins only while as much time is left as the longest of them took.
+/// For a series of measurements: one may begin only if the time left is at least that of the longest one so far.
 class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
@@ -17,7 +17,7 @@ class Deadline {
   Deadline(Clock::time_point now, double seconds)
       : end_(now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))), begun_(now) {}
 
-  /// Whether another one may begin now; the one before it has just ended. The first counts from the beginning.
+  /// Whether another one may begin now, as the one before has just ended. The first counts from the beginning.
   bool begin(Clock::time_point now = Clock::now()) {
     if (measured_) longest_ = std::max(longest_, now - begun_);
     measured_ = true;
@@ -32,7 +32,7 @@ class Deadline {
   bool measured_ = false;
 };
 
-/// Calls a function at a time, on a thread of its own, unless it is destroyed before.
+/// Calls a function at the given time, on its own thread, unless the alarm is destroyed before.
 class Alarm {
  public:
   Alarm(Deadline::Clock::time_point at, std::function<void()> ring)

@@ -16,7 +16,7 @@
 namespace moecl::cli {
 namespace {
 
-/// Log lines go to stderr; MOECL_LOG says from which level on. What several contexts of a command warn of is told once.
+/// Log lines go to stderr, from the level that MOECL_LOG sets. A warning that several contexts give is printed once.
 LogCallback log_to_stderr() {
   auto logger = std::make_shared<spdlog::logger>("moecl", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_level(spdlog::level::trace);
@@ -29,7 +29,7 @@ LogCallback log_to_stderr() {
   };
 }
 
-/// Those that stand between spaces and dashes.
+/// Adds the words between spaces and dashes.
 void add_words(const std::string& name, std::vector<std::string>& to) {
   for (std::size_t begin = 0; begin < name.size();) {
     const std::size_t end = std::min(name.find_first_of(" -", begin), name.size());
@@ -38,7 +38,7 @@ void add_words(const std::string& name, std::vector<std::string>& to) {
   }
 }
 
-/// As select_devices, whose message also says which word of a platform's or device's name was perhaps meant.
+/// As select_devices, but the error also suggests words of platform and device names that were perhaps meant.
 std::vector<Device> select_near(const std::string& platform, const std::string& device) {
   try {
     return select_devices(platform, device);
@@ -82,7 +82,7 @@ std::vector<Device> DeviceOptions::select() const {
   for (std::size_t begin = 0; begin <= platform.size();) {
     const std::size_t comma = std::min(platform.find(',', begin), platform.size());
     std::vector<Device> some = select_near(platform.substr(begin, comma - begin), device);
-    // Without a name the first platform that has a device is meant.
+    // Without a name, take the first platform that has a device.
     if (platform.empty())
       some.erase(std::remove_if(some.begin(), some.end(),
                                 [&](const Device& d) { return d.platform != some.front().platform; }),

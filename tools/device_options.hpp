@@ -1,5 +1,5 @@
 #pragma once
-// --platform, --device and the context they lead to.
+// The options --platform and --device, and the context that they select.
 #include <moecl/context.hpp>
 #include <moecl/stream.hpp>
 
@@ -18,11 +18,12 @@ struct DeviceOptions {
   std::unique_ptr<Context> open() const;
   /// All usable devices that match, of every platform named. Errors: no_device
   std::vector<Device> select() const;
-  /// A context that can trace, of these devices.
+  /// A context on these devices that can trace.
   std::unique_ptr<Context> open(std::vector<Device> devices) const;
 };
 
-/// The first usable device with that in its name, else the first of the first platform with that in its name.
+/// The first usable device with `part` in its name, else the first device of the first platform with `part` in its
+/// name.
 /// Errors: no_device
 Device device_named(const std::string& part);
 

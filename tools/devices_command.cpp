@@ -22,14 +22,14 @@
 namespace moecl::cli {
 namespace {
 
-/// A device, what its driver turned out not to do, and what it did not survive compiling, as the program cache knows.
+/// A device, what its driver failed at, and the programs that it died of compiling, according to the program cache.
 struct Found {
   DeviceReport report;
   std::vector<std::string> notes;
   std::vector<DeadProgram> dead;
 };
 
-/// As a context sees it, which tries what no driver says of itself.
+/// Looks at a device through a context, which tries what drivers do not tell.
 Found look_at(const DeviceReport& report) {
   Found found{report, {}, {}};
   if (!report.refused.empty()) return found;
@@ -47,21 +47,21 @@ Found look_at(const DeviceReport& report) {
   return found;
 }
 
-/// Up to how many rows of an expert a variant is taken, and why.
+/// A variant, the number of rows of an expert up to which it is taken, and why.
 struct Chosen {
   std::string variant, because;
   std::int64_t most_rows;
 
   bool operator==(const Chosen&) const = default;
 };
-/// Products of types that get the same variants.
+/// Product types that get the same variants.
 struct Products {
   std::vector<std::string> names;
   std::vector<Chosen> variants;
-  std::vector<PanelLayout> layouts;  ///< of weights that some kernel reads, the chosen one first
+  std::vector<PanelLayout> layouts;  ///< layouts of weights that some kernel reads, the chosen one first
 };
 
-/// At least one; the last takes any number of rows, also where no table has one for them.
+/// At least one variant. The last one takes any number of rows, also where no table has a variant for them.
 std::vector<Chosen> chosen_for(DType a, CodeType weights, const Device& device) {
   const auto because = [&](std::string_view variant) -> std::string {
     for (const grouped_gemm::Variant& one : grouped_gemm::variants())

@@ -26,7 +26,7 @@ std::string shown(const char* value) { return value; }
 std::string shown(std::int64_t value) { return std::to_string(value); }
 std::string shown(double value) { return fmt::format("{:g}", value); }
 
-/// "`norm_topk_prob` (false)", or a constant.
+/// A field in words: "`norm_topk_prob` (false)", or a constant.
 template <class T>
 std::string described(const Field<T>& field) {
   const std::string names = joined(field.names);
@@ -134,7 +134,7 @@ std::string layers(const ModelFamily& family) {
   return text.empty() ? "all" : text;
 }
 
-/// A list in lines of at most 120 columns.
+/// Breaks a list into lines of at most 120 columns.
 std::string in_lines(const std::string& list) {
   constexpr std::size_t columns = 120;
   std::string text;

@@ -1,5 +1,5 @@
 #pragma once
-// The model families in words, from the table in the library.
+// Pages about the model families, from the table in the library.
 #include <string>
 
 namespace moecl::cli {
@@ -8,7 +8,7 @@ namespace moecl::cli {
 std::string families_page();
 /// Its table of families and quantization schemes.
 std::string schemes_table();
-/// A line a model_type that can be read.
+/// A list with one line per model_type that can be read.
 std::string families_list();
 
 }  // namespace moecl::cli

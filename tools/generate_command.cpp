@@ -31,7 +31,7 @@ std::vector<std::string> known_shapes() {
 
 struct Interrupted {};
 
-/// Interrupted, it removes what it wrote before the signal ends it.
+/// Writes the checkpoint. When interrupted, it removes what it wrote before the signal ends it.
 void write(const std::string& dir, RandomCheckpoint checkpoint) {
   Progress progress("writing tensors");
   checkpoint.before_tensor = [&progress](std::int64_t done, std::int64_t total) {

@@ -5,7 +5,7 @@ namespace moecl::cli {
 
 inline volatile std::sig_atomic_t noted_signal = 0;
 
-/// Ctrl-C, or a machine that is taken away: the first signal is noted, the second, whichever, ends the command at once.
+/// For Ctrl-C, or a machine that is taken away: notes the first signal; a second one, of either kind, ends the command.
 inline void note_interruption() {
   for (const int signal : {SIGINT, SIGTERM})
     std::signal(signal, [](int number) {
@@ -14,7 +14,7 @@ inline void note_interruption() {
     });
 }
 
-/// The signal that was noted; 0: none.
+/// The noted signal; 0: none.
 inline int interruption() { return noted_signal; }
 
 }  // namespace moecl::cli

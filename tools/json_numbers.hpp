@@ -1,5 +1,5 @@
 #pragma once
-// Lists of numbers in JSON files of people.
+// Lists of numbers in JSON files that people write.
 #include <moecl/error.hpp>
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 
 namespace moecl::cli {
 
-/// Appends numbers of nested lists of those sizes, one after the other. @param what  for errors: whose they are
+/// Appends the numbers of nested lists of these sizes, in order. @param what  for errors: what the numbers are
 /// Errors: invalid_data
 template <class Number>
 void append_numbers(std::vector<Number>& to, const nlohmann::json& from, const std::string& what,

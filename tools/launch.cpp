@@ -31,16 +31,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Ranks that this process has started as another.
+/// A process that this one started, with one or more ranks.
 struct Child {
-  int rank = 0;  ///< the first of them
+  int rank = 0;  ///< the first rank of the process
   pid_t process = 0;
-  int messages = -1;  ///< what it writes to stderr; rank 0 writes to this command's
-  std::string told;   ///< so far
+  int messages = -1;  ///< pipe of its stderr; rank 0 writes to this command's stderr
+  std::string told;   ///< what it has written so far
   std::optional<int> status;
 
   bool failed() const { return status && *status != 0; }
-  /// As the command's contract has them: who was killed is a failure of communication.
+  /// The exit code by the command's contract: a process that was killed is a failure of communication.
   int code() const { return WIFEXITED(*status) ? WEXITSTATUS(*status) : int{device_failure}; }
 };
 
@@ -67,7 +67,7 @@ Child start(std::vector<std::string> arguments, const std::string& group, int ra
   if (process < 0)
     throw Error(ErrorCode::device_error, fmt::format("--launch processes: rank {}: {}", rank, std::strerror(errno)));
   if (process == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);  // no rank outlives the command, however it ends
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // no rank outlives the command, however the command ends
     if (getppid() != parent) _exit(device_failure);
     if (rank != 0) {
       dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
@@ -104,7 +104,7 @@ std::string last_line(std::string text) {
   return text.substr(text.rfind('\n') + 1);
 }
 
-/// What the command says where rank 0, which speaks for itself, has not said it.
+/// Reports the failure, unless rank 0 has done so itself.
 void tell_failure(const std::vector<Child>& children, std::size_t first) {
   const Child& told = children.front();
   if (told.failed() && WIFEXITED(*told.status)) return;
@@ -119,12 +119,13 @@ void tell_failure(const std::vector<Child>& children, std::size_t first) {
              : fmt::format("rank {} ended with status {}", rank, WEXITSTATUS(status)));
 }
 
-/// Ranks of this command as processes. One that fails ends the others, which may first say what they know of it.
+/// Runs the ranks of this command as processes. If one fails, the others are ended, but may first report what they
+/// know.
 int run_processes(int ranks, int ranks_each, const std::string& group) {
   const std::vector<std::string> arguments = own_arguments();
   std::vector<Child> children;
   for (int rank = 0; rank < ranks; rank += ranks_each) children.push_back(start(arguments, group, rank));
-  // Until rank 0 has said why; what it has said, the others need not.
+  // Time for rank 0 to say why. What rank 0 has said, the other ranks need not say.
   constexpr std::chrono::milliseconds grace{3000}, after_rank_0{300};
   std::optional<std::size_t> first;
   Clock::time_point end{};
@@ -142,16 +143,16 @@ int run_processes(int ranks, int ranks_each, const std::string& group) {
   listen(children);
   if (!first) return done;
   tell_failure(children, *first);
-  int code = device_failure;  // what is known better says more
+  int code = device_failure;  // a more specific code replaces it
   for (const Child& child : children)
     if (child.failed()) code = std::min(code, child.code());
   return code;
 }
 
-/// Of this process, else -1; and how many ranks each has.
+/// The number of this process, or -1 without MPI; and the ranks of each process.
 int process_of_mpi = -1, ranks_each_of_mpi = 1;
 
-/// What Open MPI's or MPICH's launcher says.
+/// The value that the launcher of Open MPI or MPICH set.
 std::optional<int> launched(const char* by_openmpi, const char* by_mpich) {
   for (const char* name : {by_openmpi, by_mpich})
     if (const char* const text = std::getenv(name); text != nullptr) return std::atoi(text);
@@ -270,21 +271,21 @@ RankGroup Launch::join(int ranks, const std::vector<StreamView>& streams, const 
                                      ranks_each_, group.size(), ranks_each_));
     return group;
   }
-  static int groups = 0;  // a command may make several, one after the other
+  static int groups = 0;  // a command may make several groups, one after the other
   const std::string name = fmt::format("{}.{}", group_, groups++);
   std::vector<RankGroup::Joining> joining;
   for (std::size_t i = 0; i < streams.size(); ++i) joining.push_back({rank_ + static_cast<int>(i), streams[i]});
   RankGroup group = RankGroup::join(name, joining, ranks, options);
-  if (rank_ == 0) RankGroup::remove(name);  // everybody is there, and nobody comes again
+  if (rank_ == 0) RankGroup::remove(name);  // all ranks have joined, and none will join again
   return group;
 }
 
-/// What all ranks see alike, process 0 tells; where that one is lost, the next.
+/// Errors that all ranks see are told by process 0; if that one is lost, by the next.
 bool told_elsewhere(ExitCode code, std::string_view what) {
   if (process_of_mpi <= 0) return false;
   if (code != device_failure) return true;
   const auto says = [what](std::string_view words) { return what.find(words) != std::string_view::npos; };
-  if (says("has not begun within")) {  // who is lost nobody knows: the first that is left ends the others
+  if (says("has not begun within")) {  // which is lost, nobody knows: the first one left ends the others
     std::this_thread::sleep_for(std::chrono::seconds(2) * process_of_mpi);
     return false;
   }

@@ -20,13 +20,13 @@ void refuse_unless(bool condition, const std::string& message) {
   if (!condition) throw Error(ErrorCode::invalid_argument, message);
 }
 
-/// Options first: what cannot be done is said before any file is looked at.
+/// Checks the options first, so that contradictions are reported before any file is read.
 Checkpoint open_checked(const LayerOptions& options) {
   options.check();
   return Checkpoint::open(options.model_dir, options.router_spec);
 }
 
-/// The table of a file: one list, or one for each layer that has experts, in order.
+/// Reads the placement table of a file: one list, or one list for each layer with experts, in order.
 PlacementPlan placement_in(const std::string& path, const ModelConfig& model, int layer, std::int32_t experts) {
   const JsonDocument document = read_json_file(path);
   const nlohmann::json* table = find_member(document.root, "physical_to_logical");
@@ -54,7 +54,7 @@ PlacementPlan placement_in(const std::string& path, const ModelConfig& model, in
   }
 }
 
-/// Numbers between commas, none negative; empty: it is something else.
+/// Numbers between commas, none negative; empty: the text is something else.
 std::vector<double> numbers_in(const std::string& text) {
   std::vector<double> numbers;
   for (const std::string& part : CLI::detail::split(text, ',')) {
@@ -65,7 +65,7 @@ std::vector<double> numbers_in(const std::string& text) {
   return numbers;
 }
 
-/// What --act-quant makes of the weights' scheme. Source: vLLM, where weights in blocks have activations in groups
+/// What --act-quant makes of the scheme. Source: vLLM, where weights in blocks have activations in groups
 OperandQuant activations_of(const std::string& wanted, QuantScheme scheme) {
   if (wanted == "auto") return scheme.activations;
   if (wanted == "none") return {};
@@ -78,7 +78,7 @@ OperandQuant activations_of(const std::string& wanted, QuantScheme scheme) {
   return scheme.activations;
 }
 
-/// Elements of the tensor, after `to`. Stops the host.
+/// Appends the tensor's elements to `to`. Stops the host.
 template <class T>
 void append(StreamView stream, const TensorView& tensor, std::vector<T>& to) {
   const std::size_t first = to.size();
@@ -86,7 +86,7 @@ void append(StreamView stream, const TensorView& tensor, std::vector<T>& to) {
   read_blocking(stream, tensor.buffer, to.data() + first, tensor.size_bytes());
 }
 
-/// The file of "static:FILE" and "auto:FILE"; empty: it is none of these.
+/// The file of "static:FILE" or "auto:FILE"; empty: the text is neither.
 std::string record_in(const std::string& residency) {
   for (const char* const before : {"static:", "auto:"})
     if (residency.starts_with(before)) return residency.substr(std::string_view(before).size());
@@ -254,7 +254,7 @@ LayerSession::LayerSession(const LayerOptions& options) : checkpoint_(open_check
       recorded_loads_ = recorded_loads(path, config_.layer, config_.shape.experts);
     }
   }
-  // Shared experts that are plain beside quantized ones stay so altogether.
+  // Shared experts that are plain beside quantized experts have plain activations too.
   if (weights.shared.up.quantized())
     layer_options_.shared_activations = activations_of(options.act_quant, config_.shared_scheme());
   const std::int64_t most_redundant = std::int64_t{config_.shape.experts} * (options.ranks - 1);

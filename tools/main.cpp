@@ -77,7 +77,7 @@ int run_verb(int argc, char** argv) {
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) throw CLI::RequiredError("a command (moecl --help lists them)");
   } catch (const CLI::ParseError& error) {
-    const std::string unknown = cli::unknown_word(app);  // before what CLI11 says of the words that it is among
+    const std::string unknown = cli::unknown_word(app);  // before CLI11's message, which speaks of all the words
     const bool wrong = error.get_exit_code() != 0;
     if (wrong || (!unknown.empty() && app.get_subcommands().empty())) {
       if (!cli::told_elsewhere(cli::wrong_usage, {})) report(unknown.empty() ? error.what() : unknown);
@@ -91,7 +91,7 @@ int run_verb(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& error) {
-    if (std::ferror(stdout) == 0) {  // else it is what a failed fmt::print throws
+    if (std::ferror(stdout) == 0) {  // otherwise a failed fmt::print threw it
       report(error.what());
       return cli::device_failure;
     }
@@ -103,13 +103,14 @@ int run_verb(int argc, char** argv) {
   return outcome;
 }
 
-/// Needs no memory itself.
+/// Allocates no memory.
 int report_out_of_memory() {
   std::fputs("moecl: out of host memory\n", stderr);
   return cli::device_failure;
 }
 
-/// Some destructors ask for memory and may not throw: those of nlohmann's JSON, which gather the children first.
+/// Some destructors allocate memory but may not throw: nlohmann's JSON gathers the children first. Out of memory there
+/// ends in terminate, which this function turns into a message.
 void end_in_words() {
   try {
     if (std::current_exception() != nullptr) throw;
@@ -124,7 +125,7 @@ void end_in_words() {
 
 int main(int argc, char** argv) {
   std::set_terminate(end_in_words);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows beyond `ulimit -f` is a write that fails
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` then fails instead of ending the process
   try {
     return run_verb(argc, argv);
   } catch (const std::bad_alloc&) {

@@ -12,11 +12,11 @@
 namespace moecl::cli {
 namespace {
 
-/// Text that roff shows as it is.
+/// Escapes text, so that roff shows it as it is.
 std::string plain(std::string_view text) {
   std::string shown;
   for (const char c : text) shown += c == '\\' ? "\\e" : c == '-' ? "\\-" : std::string(1, c);
-  // A line that begins so would be a request.
+  // roff would take a line that begins so as a request.
   return !shown.empty() && (shown.front() == '.' || shown.front() == '\'') ? "\\&" + shown : shown;
 }
 std::string bold(std::string_view text) { return "\\fB" + plain(text) + "\\fR"; }
@@ -55,7 +55,7 @@ std::string synopsis(const std::string& name, const CLI::App& command) {
   return text;
 }
 
-/// And of those below it.
+/// The section of a command and of the commands below it.
 std::string command_section(const std::string& name, const CLI::App& command) {
   std::string text =
       fmt::format(".SS {}\n{}\n.PP\n{}.\n", plain(name), synopsis(name, command), plain(command.get_description()));

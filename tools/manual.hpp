@@ -5,7 +5,7 @@
 
 namespace moecl::cli {
 
-/// The page of the manual, moecl(1), from the tables that parse.
+/// The manual page moecl(1), from the tables that parse the command line.
 std::string manual(const CLI::App& app);
 
 }  // namespace moecl::cli

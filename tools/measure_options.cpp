@@ -13,7 +13,7 @@
 namespace moecl::cli {
 namespace {
 
-/// The models of the house's benchmarks.
+/// The model shapes of the project's own benchmarks.
 const std::vector<std::string>& all_shapes() {
   static const std::vector<std::string> names = {"qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v3", "gpt-oss-20b",
                                                  "olmoe-1b-7b"};
@@ -26,7 +26,7 @@ std::vector<std::string> shape_names() {
   return names;
 }
 
-/// As Google Benchmark reads it.
+/// Accepts regular expressions as Google Benchmark reads them.
 CLI::Validator regular_expression() {
   return {[](const std::string& text) -> std::string {
             try {

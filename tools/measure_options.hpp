@@ -1,5 +1,5 @@
 #pragma once
-// What `moecl bench` and moecl_bench_peers are told: which shapes, how long, in which form.
+// The options of `moecl bench` and moecl_bench_peers: which shapes, how long, in which form.
 #include <string>
 #include <vector>
 
@@ -22,7 +22,7 @@ struct MeasureOptions {
   void add_to(CLI::App& command);
   /// Errors: as RoutingSource::named
   bench::ModelBenchmarks models() const;
-  /// Sets what Google Benchmark takes as flags.
+  /// Passes the options that Google Benchmark takes as flags.
   void set_flags() const;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// Which of the words that exist was meant by one that does not.
+// Finds the existing word that an unknown word was perhaps meant to be.
 #include <algorithm>
 #include <cctype>
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace moecl::cli {
 
-/// How many letters to change, leave out, insert or exchange with their neighbour make one word the other; capitals are
-/// small letters and '_' is '-'.
+/// The number of letters to change, leave out, insert or exchange with their neighbour to make one word the other.
+/// Capitals equal small letters, and '_' equals '-'.
 /// Source: the distance of optimal string alignment
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   const auto plain = [](char c) { return c == '_' ? '-' : std::tolower(static_cast<unsigned char>(c)); };
@@ -29,8 +29,8 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   return distance[a.size()][b.size()];
 }
 
-/// "; did you mean mc2?": the nearest of `words`, where a third of the letters is wrong at most, or the word is the
-/// beginning of another. Empty: none is near, or the word is one of them.
+/// "; did you mean mc2?": the nearest of `words`, if at most a third of the letters is wrong, or if `word` is the
+/// beginning of it. Empty: none is near, or the word is one of them.
 inline std::string did_you_mean(const std::string& word, const std::vector<std::string>& words) {
   if (word.size() > 100) return {};
   const std::string* nearest = nullptr;

@@ -56,7 +56,7 @@ int run_case(const OpOptions& options) {
   } catch (const Error& error) {
     const std::string meant = did_you_mean(from.operator_name(), operator_names());
     if (!meant.empty()) throw Error(error.code(), error.what() + meant);
-    // What the operator refuses came out of the case file.
+    // The arguments came from the case file, so what the operator refuses is invalid data.
     if (error.code() != ErrorCode::invalid_argument) throw;
     throw Error(ErrorCode::invalid_data, fmt::format("{}: {}", options.path, error.what()));
   }

@@ -10,12 +10,12 @@
 namespace moecl::cli {
 namespace {
 
-/// What a case says beside the operator's own parameters.
+/// Keys of a case that are not parameters of the operator.
 bool is_remark(const std::string& parameter) {
   return parameter == "active_pairs" || parameter == "x_is_list" || parameter == "weight_is_list";
 }
 
-/// Of 64 bits: a larger one would become a negative one, which may be as good a parameter.
+/// Whether it is a whole number that fits int64. A larger one would become negative, which may be as good a parameter.
 bool is_whole(const nlohmann::json& value) {
   return value.is_number_integer() && (!value.is_number_unsigned() || value.get<std::uint64_t>() <= INT64_MAX);
 }
@@ -32,7 +32,7 @@ npu::Value value_of(const nlohmann::json& value, const std::string& name) {
       fmt::format("{}: expected true, false, a number, text or a list of whole numbers, got {}", name, value.dump()));
 }
 
-/// Names of the case's inputs without `before`, a list's tensors in their order: {"x", "weight.0", "weight.1"}.
+/// Names of the case's inputs, without the prefix `before`; a list's tensors in order: {"x", "weight.0", "weight.1"}.
 std::vector<std::string> input_names(const SafetensorsFile& file, const std::string& before) {
   std::vector<std::string> names;
   for (const std::string& name : file.names())

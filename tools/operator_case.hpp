@@ -20,7 +20,7 @@ struct OperatorCase {
   nlohmann::json parameters() const;
 };
 
-/// A tensor that a call gave, under its name in the case ("out.y").
+/// A tensor that a call returned, under its name in the case ("out.y").
 struct OutputTensor {
   std::string name;
   DType dtype = DType::f32;
@@ -32,10 +32,10 @@ struct OutputTensor {
 
 struct OutputVerdict {
   std::string name, rule;
-  std::string difference;  ///< empty when it agrees
+  std::string difference;  ///< empty if the tensor agrees
 };
 
-/// Compares by the case's rules. A difference is forgiven where another documented rounding, a `variant`, agrees.
+/// Compares by the case's rules. A difference is accepted if another documented rounding, a `variant`, agrees.
 /// Errors: invalid_data  rules that this version does not know
 std::vector<OutputVerdict> check_outputs(const OperatorCase& with, const std::vector<OutputTensor>& outputs);
 

@@ -47,7 +47,7 @@ double value_of(const HostTensor& tensor, std::int64_t i) {
   }
 }
 
-/// Bits as an integer in which neighbouring numbers differ by one.
+/// The bits as an integer, so that neighbouring numbers differ by one.
 std::int64_t ordered(const HostTensor& tensor, std::int64_t i) {
   const bool wide = tensor.dtype == DType::f32;
   const std::int64_t bits = wide ? element<std::uint32_t>(tensor, i) : element<std::uint16_t>(tensor, i);
@@ -57,7 +57,7 @@ std::int64_t ordered(const HostTensor& tensor, std::int64_t i) {
 
 int nibble(std::uint8_t byte, int shift) { return ((byte >> shift & 15) ^ 8) - 8; }
 
-/// Whether element `i` agrees; `got_i` and `ref_i` are where it stands.
+/// Whether an element agrees; `got_i` and `ref_i` are its indices in the result and in the reference.
 using Rule = std::function<bool(std::int64_t got_i, std::int64_t ref_i)>;
 
 Rule rule_of(const Json& rule, const HostTensor& got, const HostTensor& ref, const OperatorCase& with) {
@@ -104,7 +104,7 @@ Rule rule_of(const Json& rule, const HostTensor& got, const HostTensor& ref, con
   fail(ErrorCode::invalid_data, "compare rule '{}' is unknown", kind);
 }
 
-/// Leading indices of the part that the operator defines, each of `width` elements.
+/// Leading indices of the part that the operator defines; each is of `width` elements.
 std::vector<std::int64_t> defined_rows(const Json& where, const HostTensor& ref) {
   const std::int64_t rows = ref.shape.empty() ? 1 : ref.shape.front();
   std::vector<std::int64_t> list;

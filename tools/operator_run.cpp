@@ -1,4 +1,4 @@
-// Runs recorded calls of operators: one rank's on one device, several ranks' together.
+// Runs recorded calls of operators: those of one rank on one device, those of several ranks together.
 #include "tools/operator_run.hpp"
 
 #include <moecl/error.hpp>
@@ -20,7 +20,7 @@ namespace {
 /// A call of the case's operator with its tensors on the device.
 class CaseOnDevice {
  public:
-  /// @param rank  Whose tensors: those of "rank3." of a call by several ranks; -1: the only one's
+  /// @param rank  whose tensors: "rank3." and so on in a call of several ranks; -1: a call of one rank
   CaseOnDevice(StreamView stream, const OperatorCase& from, std::int64_t rank) : prefix_(prefix_of(rank)) {
     call_ = bind_case(from, rank, [&](const HostTensor& tensor) {
       const Buffer& memory = memory_.emplace_back(*stream.context, tensor.size_bytes);
@@ -33,8 +33,8 @@ class CaseOnDevice {
     }
   }
 
-  /// @param on  What the operator is called with: the stream, or the communicator that has it. Returns the workspace's
-  /// bytes.
+  /// @param on  what the operator is called with: the stream, or the communicator that has it
+  /// @return  the bytes of the workspace
   template <class On>
   std::uint64_t run(StreamView stream, On& on, const OperatorRunOptions& options) {
     npu::Call how;
@@ -50,7 +50,7 @@ class CaseOnDevice {
     return workspace_bytes;
   }
 
-  /// A list's tensors are numbered, unless the case stores the only one plainly.
+  /// Reads the outputs. A list's tensors are numbered, unless the case stores a single one without a number.
   std::vector<OutputTensor> read(StreamView stream, const OperatorCase& from) {
     const std::vector<std::string> stored = from.tensors.names();
     std::vector<OutputTensor> outputs;

@@ -1,5 +1,5 @@
 #pragma once
-// Runs a recorded call of an operator: by one rank, or by all ranks of a group, each with a thread of its own.
+// Runs a recorded call of an operator: by one rank, or by all ranks of a group, each on its own thread.
 #include <moecl/communicator.hpp>
 #include <moecl/npu.hpp>
 
@@ -22,7 +22,7 @@ struct OperatorRunOptions {
 
 struct OperatorRun {
   std::vector<OutputTensor> outputs;
-  nlohmann::ordered_json summary;  ///< devices, kernels, workspace, and of ranks the bytes exchanged
+  nlohmann::ordered_json summary;  ///< devices, kernels, workspace, and with ranks the bytes exchanged
 };
 
 /// Errors: invalid_data, and those of the operator

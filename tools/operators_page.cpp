@@ -32,13 +32,13 @@ std::string described(const npu::FieldInfo& field) {
   return text;
 }
 
-/// A cell of a Markdown table.
+/// Escapes text for a cell of a Markdown table.
 std::string cell(std::string text) {
   for (std::size_t i = 0; (i = text.find('|', i)) != std::string::npos; i += 2) text.insert(i, "\\");
   return text;
 }
 
-/// The lines of a comment of C, each with at most 120 columns.
+/// Wraps text as lines of a C comment, each with at most 120 columns.
 std::string c_comment(std::string_view text, std::string_view indent) {
   constexpr std::size_t columns = 120;
   const std::size_t room = columns - indent.size() - 4;
@@ -51,7 +51,7 @@ std::string c_comment(std::string_view text, std::string_view indent) {
   return lines;
 }
 
-/// What a member of the C struct is; enumerations by their numbers, in the order of npu.h.
+/// A member of the C struct with its comment; enumerations have numbers, in the order of npu.h.
 std::string c_field(const npu::FieldInfo& field) {
   std::string text = field.kind == npu::FieldKind::output ? "out: " + field.text : field.text;
   for (std::size_t i = 0; i < field.choices.size(); ++i)

@@ -1,11 +1,11 @@
 #pragma once
-// The operators in words, from their descriptions in the library.
+// Texts about the operators, from their descriptions in the library.
 #include <string>
 #include <string_view>
 
 namespace moecl::cli {
 
-/// A block an operator: its inputs, parameters with defaults, outputs.
+/// A block for each operator: its inputs, parameters with defaults, outputs.
 std::string operators_list();
 /// The same as one JSON document.
 std::string operators_json();
@@ -16,7 +16,7 @@ std::string operators_page();
 std::string operators_header(const std::string& family);
 /// The functions of Python, operators.py of the package.
 std::string operators_python();
-/// moecl_swiglu of npu_swiglu, moecl_c_ascend_swiglu of _C_ascend.npu_swiglu.
+/// The C name: moecl_swiglu for npu_swiglu, moecl_c_ascend_swiglu for _C_ascend.npu_swiglu.
 std::string c_operator_name(std::string_view name);
 
 }  // namespace moecl::cli

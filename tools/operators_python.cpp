@@ -1,4 +1,4 @@
-// The operators as functions of Python: their signatures and docstrings; host/python/src/moecl/_operator.py calls them.
+// Writes the operators as Python functions: signatures and docstrings. host/python/src/moecl/_operator.py calls them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,10 +17,10 @@ using npu::FieldKind;
 
 constexpr std::size_t python_columns = 120;
 
-/// swiglu of npu_swiglu, c_ascend_swiglu of _C_ascend.npu_swiglu.
+/// swiglu for npu_swiglu, c_ascend_swiglu for _C_ascend.npu_swiglu.
 std::string function_name(const npu::Operator& about) { return c_operator_name(about.name).substr(6); }
 
-/// MoeInitRouting of moe_init_routing.
+/// MoeInitRouting for moe_init_routing.
 std::string class_name(std::string_view function) {
   std::string text;
   bool upper = true;
@@ -35,7 +35,7 @@ std::string class_name(std::string_view function) {
   return text;
 }
 
-/// Lines of a text; those after the first stand further in.
+/// Breaks a text into lines; lines after the first are indented further.
 std::string wrapped(std::string text, std::string_view indent, std::string_view hanging) {
   for (std::size_t i = 0; (i = text.find('\\', i)) != std::string::npos; i += 2) text.insert(i, "\\");
   std::string lines;
@@ -74,7 +74,7 @@ std::string default_of(const FieldInfo& field) {
   return field.by_default;
 }
 
-/// Items of a call, broken between them where a line is full.
+/// The items of a call, with a line break between items where a line is full.
 std::string listed(std::string text, const std::vector<std::string>& items, std::string_view end) {
   const std::string hanging = "        ";
   std::size_t column = text.size() - (text.rfind('\n') + 1);

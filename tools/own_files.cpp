@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 bool is_same_file(const std::string& a, const std::string& b) {
   std::error_code failed;
   if (fs::equivalent(a, b, failed)) return true;
-  // Either may be yet to be written.
+  // Either file may not exist yet.
   const fs::path to = fs::weakly_canonical(fs::absolute(a, failed), failed);
   return !to.empty() && to == fs::weakly_canonical(fs::absolute(b, failed), failed);
 }

@@ -21,7 +21,7 @@
 namespace moecl::cli {
 namespace {
 
-/// Texts of all ranks.
+/// Shares a text of each rank. @return  the texts of all ranks
 std::vector<std::string> share_text(Communicator& world, const std::string& mine) {
   std::vector<std::int64_t> words(1 + (mine.size() + 7) / 8);
   words[0] = static_cast<std::int64_t>(mine.size());
@@ -32,7 +32,7 @@ std::vector<std::string> share_text(Communicator& world, const std::string& mine
   return all;
 }
 
-/// What a process knows of its ranks, for the summary.
+/// A process's report about its ranks, for the summary.
 nlohmann::json report_of(const std::vector<std::unique_ptr<ParallelLayer>>& layers, const RankDevices& devices,
                          const RankGroup& group) {
   nlohmann::json of = {{"layers", nlohmann::json::array()}, {"transports", nlohmann::json::array()}};
@@ -101,25 +101,25 @@ class ParallelSession final : public LayerSession {
     return {world, options_.tp, placement_.physical(), options_.sharding(), options_.ranks_per_node()};
   }
   std::vector<std::int64_t> deal(std::int64_t tokens) const;
-  /// Whose tokens a rank has, a number of `deal`.
+  /// The index in `deal`'s counts of the tokens that a rank has.
   std::size_t holder_of(std::int32_t rank) const {
     return static_cast<std::size_t>(options_.replace_allreduce ? rank : rank / options_.tp);
   }
-  /// Whether that rank tells of them.
+  /// Whether that rank reports the results of its tokens.
   bool speaks(std::int32_t rank) const { return options_.replace_allreduce || rank % options_.tp == 0; }
   bool is_first_here(const Communicator& world) const { return world.rank() == group_.local_ranks().front(); }
   void collect(Communicator& world, const ObservedTensors& observed, const std::vector<std::int64_t>& counts,
                LayerOutputs& outputs) const;
   void merge(const std::vector<nlohmann::json>& processes);
   void load();
-  /// How many rows of its experts each rank does in a second, if all get as many as of so many tokens.
+  /// Expert rows per second of each rank, if every expert gets as many rows as with `tokens` tokens.
   std::vector<double> measured_rates(std::int64_t tokens);
   std::uint64_t host_syncs() const {
     std::uint64_t sum = 0;
     for (const auto& context : devices_.contexts) sum += context->counters().host_syncs;
     return sum;
   }
-  /// Bytes that ranks of this process have received so far, from those of other nodes alone if `between_nodes`.
+  /// Bytes that ranks of this process have received so far; with `between_nodes` only those from other nodes.
   std::uint64_t received(bool between_nodes) {
     std::uint64_t sum = 0;
     const std::int32_t node = options_.ranks_per_node();
@@ -130,10 +130,10 @@ class ParallelSession final : public LayerSession {
   }
 
   LayerOptions options_;
-  std::string sharing_;  ///< of cores; before the devices
+  std::string sharing_;  ///< how cores are shared; set before the devices open
   RankDevices devices_;
   RankGroup group_;
-  std::vector<std::unique_ptr<ParallelLayer>> layers_;  ///< of ranks that are here
+  std::vector<std::unique_ptr<ParallelLayer>> layers_;  ///< by rank; null for ranks of other processes
   SessionReport report_;
 };
 
@@ -142,7 +142,7 @@ SharedSharding shared_sharding_from_name(const std::string& text) {
   return text == "intermediate" ? SharedSharding::intermediate : SharedSharding::replicated;
 }
 
-/// Tokens of each dp rank; where the ranks of a tp group have other tokens, of each rank.
+/// The tokens of each dp rank; if the ranks of a tp group have different tokens, of each rank.
 std::vector<std::int64_t> ParallelSession::deal(std::int64_t tokens) const {
   std::vector<std::int64_t> counts = options_.tokens_per_rank;
   const int dp = options_.dp_size();
@@ -182,7 +182,7 @@ void ParallelSession::load() {
 }
 
 std::vector<double> ParallelSession::measured_rates(std::int64_t tokens) {
-  constexpr int passes = 4;  // the first compiles
+  constexpr int passes = 4;  // the first pass compiles
   const MoeShape& shape = config_.shape;
   const std::int64_t rows_each = std::max<std::int64_t>(tokens * shape.router.top_k / shape.experts, 1);
   std::vector<double> rates;
@@ -204,7 +204,7 @@ std::vector<double> ParallelSession::measured_rates(std::int64_t tokens) {
     rows.x = x, rows.row_ends = row_ends, rows.out = out, rows.workspace = workspace.view();
     double best_ms = std::numeric_limits<double>::infinity();
     for (int i = 0; i < passes; ++i) {
-      world.share("rates", {});  // all devices are busy at a time, as in passes
+      world.share("rates", {});  // all devices are busy at the same time, as in passes
       if (count == 0) continue;
       const auto start = std::chrono::steady_clock::now();
       layer.forward_experts(rows);
@@ -219,7 +219,7 @@ std::vector<double> ParallelSession::measured_rates(std::int64_t tokens) {
   return rates;
 }
 
-/// Outputs of all tokens, in their order, to rank 0.
+/// Brings the outputs of all tokens to rank 0, in the order of the tokens.
 void ParallelSession::collect(Communicator& world, const ObservedTensors& observed,
                               const std::vector<std::int64_t>& counts, LayerOutputs& outputs) const {
   const StreamView stream = world.stream();
@@ -339,7 +339,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
       }
     collect(world, observed, counts, outputs);
     if (world.rank() != 0) return;
-    for (const std::vector<std::int64_t>& of : loads_of)  // ranks that have every expert have all counted all rows
+    for (const std::vector<std::int64_t>& of : loads_of)  // ranks with every expert have each counted all rows
       if (outputs.place_loads.size() < placement_.logical_of.size())
         outputs.place_loads.insert(outputs.place_loads.end(), of.begin(), of.end());
   });
@@ -370,7 +370,7 @@ LayerOutputs ParallelSession::run(const std::vector<float>& hidden_states, int r
   return outputs;
 }
 
-/// The reports of all processes, to that of this one.
+/// Merges the reports of all processes into the report of this one.
 void ParallelSession::merge(const std::vector<nlohmann::json>& processes) {
   const ParallelLayer& mine = *layers_[static_cast<std::size_t>(group_.local_ranks().front())];
   for (int rank = 0; rank < options_.ranks; ++rank)

@@ -1,5 +1,5 @@
 #pragma once
-// Text of files and drivers on its way to a terminal.
+// Makes text of files and drivers safe to print on a terminal.
 #include <array>
 #include <cstdint>
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace moecl::cli {
 
-/// Controls, and what is not shown but changes how the rest is: marks of direction, separators of lines, joiners,
-/// invisible signs and tags. Source: Unicode's categories Cc, Cf, Zl and Zp, those of scripts left out
+/// Controls, and invisible characters that change how others are shown: marks of direction, separators of lines,
+/// joiners, invisible signs and tags. Source: Unicode's categories Cc, Cf, Zl and Zp, those of scripts left out
 constexpr bool is_obeyed(char32_t code) {
   constexpr std::array<std::pair<char32_t, char32_t>, 11> ranges{{{0x00, 0x1f},
                                                                   {0x7f, 0x9f},
@@ -27,7 +27,7 @@ constexpr bool is_obeyed(char32_t code) {
   return false;
 }
 
-/// What the first character takes, and which it is; 0 bytes where the text begins with none of UTF-8.
+/// The size in bytes and the code of the first character; 0 bytes if the text does not begin with valid UTF-8.
 inline std::pair<std::size_t, char32_t> first_character(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text.front());
   const std::size_t bytes = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
@@ -37,14 +37,14 @@ inline std::pair<std::size_t, char32_t> first_character(std::string_view text) {
     if ((next & 0xc0) != 0x80) return {0, 0};
     code = code << 6 | (next & 0x3f);
   }
-  // Longer forms than needed, halves of UTF-16 and what lies beyond Unicode are no characters.
+  // Overlong forms, halves of UTF-16 and codes beyond Unicode are no characters.
   const bool wrong = (bytes == 3 && (code < 0x800 || (code >= 0xd800 && code < 0xe000))) ||
                      (bytes == 4 && (code < 0x10000 || code > 0x10ffff));
   return wrong ? std::pair<std::size_t, char32_t>{0, 0} : std::pair{bytes, code};
 }
 
-/// The text with a '?' for each character that a terminal would obey instead of showing it, and for each byte that is
-/// none of UTF-8.
+/// The text, with a '?' for each character that a terminal would obey instead of showing it, and for each byte that is
+/// not UTF-8.
 inline std::string printable(std::string_view text) {
   std::string shown;
   while (!text.empty()) {

@@ -8,8 +8,8 @@
 namespace moecl::cli {
 namespace {
 
-const CLI::App* running = nullptr;  // the command that is parsed
-int progresses = 0;                 // that are open
+const CLI::App* running = nullptr;  // the command that is being parsed
+int progresses = 0;                 // open Progress objects
 
 bool is_given(const char* option) {
   return running != nullptr && running->get_option_no_throw(option) != nullptr && running->count(option) != 0;
@@ -59,7 +59,7 @@ void Progress::hide() {
   wipe();
 }
 
-/// A stderr that cannot be written stops nothing.
+/// Errors of writing to stderr are ignored.
 void Progress::show() {
   last_ = Clock::now();
   const double seconds = std::chrono::duration<double>(last_ - begun_).count();

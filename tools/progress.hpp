@@ -1,5 +1,5 @@
 #pragma once
-// How far something is that may take seconds.
+// Shows the progress of work that may take seconds.
 #include <CLI/CLI.hpp>
 
 #include <chrono>
@@ -11,12 +11,12 @@
 
 namespace moecl::cli {
 
-/// Gives a command --quiet, and the others of its options that Progress asks for.
+/// Adds --quiet to a command, and notes the command so that Progress can look at its options.
 void add_progress(CLI::App& command);
 
-/// On stderr: a bar where that is a terminal, drawn once a second and as things end, else a line every ten seconds, as
-/// for a log. Nothing with --quiet, nor in a log beside --json. Within another one, of all the cases for example, it
-/// shows nothing. Threads may call it.
+/// Shows progress on stderr: on a terminal as a bar, drawn once a second and as things end; else, as in a log, as a
+/// line every ten seconds. Shows nothing with --quiet, nor in a log with --json, nor within another Progress, such as
+/// that of all cases. Threads may call it.
 class Progress {
  public:
   explicit Progress(std::string what);
@@ -25,7 +25,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void operator()(std::int64_t done, std::int64_t total);
-  /// Before other words go to the terminal; the bar comes back when it is drawn again.
+  /// Call it before other text goes to the terminal; the bar comes back when it is drawn again.
   void hide();
 
  private:
@@ -37,7 +37,7 @@ class Progress {
 
   std::string what_;
   Form form_;
-  std::mutex mutex_;  ///< of all below
+  std::mutex mutex_;  ///< guards all below
   std::condition_variable changed_;
   std::int64_t done_ = 0, total_ = 0;
   bool drawn_ = false, ended_ = false;

@@ -11,7 +11,7 @@
 
 namespace moecl::cli {
 
-/// A device a rank; empty, with the reason in `places`, where one cannot be divided.
+/// One device per rank; empty, with the reason in `places`, if a device cannot be divided.
 std::vector<Device> RankDevices::divide(const std::vector<Device>& devices, int ranks) {
   const auto count = static_cast<int>(devices.size());
   std::vector<Device> of_rank(static_cast<std::size_t>(ranks));
@@ -41,7 +41,7 @@ RankDevices::RankDevices(const DeviceOptions& options, int ranks, bool sub_devic
     if (std::vector<Device> parts = divide(devices, ranks); !parts.empty()) devices = std::move(parts);
   const std::size_t all = devices.size();
   std::vector<Device> used;
-  std::vector<std::size_t> number(all, all);  // of each device among those
+  std::vector<std::size_t> number(all, all);  // index of each device in `used`
   for (const int rank : local)
     if (std::size_t& of = number[static_cast<std::size_t>(rank) % all]; of == all) {
       of = used.size();
@@ -49,7 +49,7 @@ RankDevices::RankDevices(const DeviceOptions& options, int ranks, bool sub_devic
     }
   devices = std::move(used);
   const std::size_t count = devices.size();
-  // Where each device went: a context and its index there.
+  // For each device, its context and its index in that context.
   std::vector<std::pair<std::size_t, std::size_t>> where;
   for (std::size_t i = 0; i < count; ++i) {
     const Device& device = devices[i];

@@ -1,5 +1,5 @@
 #pragma once
-// How the ranks of a layer work together: of `run`, `verify` and `bench`.
+// Options for how the ranks of a layer work together, for `run`, `verify` and `bench`.
 #include <moecl/communicator.hpp>
 #include <moecl/parallel_layer.hpp>
 
@@ -24,16 +24,16 @@ struct RankOptions {
 
   void add_to(CLI::App& command);
   int dp_size() const { return dp.value_or(ranks / tp); }
-  /// One rank without a group. A strategy that was asked for runs in a group of one.
+  /// Whether there is one rank and no group. A strategy that was asked for runs in a group of one.
   bool alone() const { return ranks == 1 && strategy == "auto" && !launch.is_one_of_many(); }
-  /// One rank has all of every expert.
+  /// With one rank, that rank has all of every expert.
   ExpertSharding sharding() const {
     return expert_parallel || ranks == 1 ? ExpertSharding::experts : ExpertSharding::intermediate;
   }
   int ranks_per_node() const { return topology.empty() ? ranks : topology.front(); }
   /// Strategy, rules and wire.
   ParallelPlan plan() const;
-  /// All ranks, of which those streams are the ones of this process. Errors: as RankGroup
+  /// The group of all ranks; `streams` are those of this process's ranks. Errors: as RankGroup
   RankGroup group(const std::vector<StreamView>& streams) const;
   /// Errors: invalid_argument  options that contradict each other
   void check() const;

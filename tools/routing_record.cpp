@@ -16,7 +16,7 @@ class RecordFile {
  public:
   explicit RecordFile(const std::string& path) : path_(path), file_(SafetensorsFile::open(path)) {}
 
-  /// The numbers of all layers that have routing, rising.
+  /// The numbers of all layers with routing, in ascending order.
   std::vector<int> layers() const {
     std::vector<int> numbers;
     for (const std::string& name : file_.names()) {

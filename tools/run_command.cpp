@@ -193,7 +193,7 @@ void print(const nlohmann::ordered_json& s) {
                s["quantize"]["rms_relative_error"].get<double>());
 }
 
-/// Before a large model is loaded for nothing.
+/// Checks the output files before a large model is loaded in vain.
 void check_files(const RunOptions& options) {
   if (options.output.empty() && options.trace.empty() && options.record.empty()) return;
   std::vector<NamedFile> read = {{"--input", options.input}, {"--router-spec", options.layer.router_spec}};

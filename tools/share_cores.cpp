@@ -14,7 +14,7 @@ namespace {
 constexpr const char* threads_of_pocl = "POCL_MAX_PTHREAD_COUNT";
 
 struct Cores {
-  std::vector<int> allowed;  ///< that this process may run on
+  std::vector<int> allowed;  ///< cores that this process may run on
   bool is_bound = false;     ///< a launcher has chosen them
 };
 Cores cores_of_process() {
@@ -28,7 +28,7 @@ Cores cores_of_process() {
   return cores;
 }
 
-/// Threads that this one starts from now on do so too.
+/// Binds this thread, and the threads that it starts from now on.
 bool bind_to(const std::vector<int>& cores, int first, int count) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -42,7 +42,7 @@ std::string choose_share(int process, int processes) {
   const Cores cores = cores_of_process();
   const int online = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), allowed = static_cast<int>(cores.allowed.size()),
             share = std::max(1, std::min(allowed > 0 ? allowed : online, online / processes));
-  const bool has_own = processes <= allowed && process >= 0 && process < processes;  // a launcher's word may be wrong
+  const bool has_own = processes <= allowed && process >= 0 && process < processes;  // launchers may tell wrong numbers
   const bool binds = has_own && !cores.is_bound && bind_to(cores.allowed, process * share, share);
   setenv(threads_of_pocl, std::to_string(share).c_str(), 1);
   return fmt::format(", {} processes share {} cores: {} thread{} of PoCL each{}", processes, online, share,

@@ -1,13 +1,13 @@
 #pragma once
-// Cores that several processes of a command use.
+// Divides the cores among the processes of a command.
 #include <string>
 
 namespace moecl::cli {
 
-/// PoCL makes a thread for each core, in each process, and wakes them all for each command. Where so many processes of
-/// this node are ranks, this one, the `process`th, takes its share of the cores, and no other's where there is one for
-/// each and no launcher has bound it; unless PoCL's own variables say a number. Before the first use of OpenCL.
-/// @return  What was chosen, to append to a sentence; empty: nothing was
+/// In each process PoCL makes a thread per core, and wakes all of them for each command. Where `processes` processes of
+/// this node are ranks, number `process` uses its share of the cores. It is bound to that share if each can have a core
+/// and no launcher has bound it. PoCL's own variables override all this. Before the first use of OpenCL.
+/// @return  what was chosen, to append to a sentence; empty: nothing
 std::string share_cores(int process, int processes);
 
 }  // namespace moecl::cli

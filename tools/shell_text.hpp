@@ -1,5 +1,5 @@
 #pragma once
-// Words for a shell.
+// Quotes text for a shell.
 #include <string>
 
 namespace moecl::cli {
@@ -10,7 +10,7 @@ inline std::string replaced(std::string text, char what, const std::string& by) 
   return text;
 }
 
-/// Between single quotes of sh, bash and zsh.
+/// Puts text between single quotes, for sh, bash and zsh.
 inline std::string quoted(const std::string& text) { return "'" + replaced(text, '\'', "'\\''") + "'"; }
 
 }  // namespace moecl::cli

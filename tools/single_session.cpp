@@ -37,7 +37,7 @@ class SingleSession final : public LayerSession {
     forward.x = x;
     forward.out = observed.out;
     forward.workspace = workspace.view();
-    MoeLayer::Forward telling = forward;  // the first pass also tells what the router did
+    MoeLayer::Forward telling = forward;  // the first pass also reads the router's results
     telling.routed_out = observed.routed;
     telling.router_logits = observed.logits;
     telling.topk_ids = observed.ids;
@@ -88,7 +88,7 @@ class SingleSession final : public LayerSession {
 
  private:
   std::unique_ptr<Context> context_;
-  Stream stream_, beside_;  ///< the second of prefetches, if there are any
+  Stream stream_, beside_;  ///< the second is for prefetches, if there are any
   std::optional<MoeLayer> layer_;
   std::int64_t tokens_ = 0;
 };

@@ -17,7 +17,7 @@ using Row = std::vector<std::string>;
 
 constexpr std::string_view word_ends = " /,_-";
 
-/// Bytes of the longest word, with what ends it.
+/// Bytes of the longest word, including the character that ends it.
 inline std::size_t longest_word(std::string_view text) {
   std::size_t longest = 0;
   while (!text.empty()) {
@@ -28,7 +28,7 @@ inline std::size_t longest_word(std::string_view text) {
   return longest;
 }
 
-/// Parts of at most `width` bytes, cut after a word where there is one, and never within a character.
+/// Cuts text into parts of at most `width` bytes, after a word if possible, and never within a character.
 inline std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
   std::vector<std::string> parts;
   while (text.size() > width) {
@@ -43,9 +43,9 @@ inline std::vector<std::string> wrapped(std::string_view text, std::size_t width
   return parts;
 }
 
-/// The first row is the header. Columns whose cells all start with a digit are right-aligned. Cells are `printable`,
-/// and go on below where a line would have more than `most` columns (0: any number); words are cut only where nothing
-/// else helps. The last cell may be a verdict.
+/// The first row is the header. Columns whose cells all start with a digit are right-aligned. Cells are made
+/// `printable`. Cells wrap where a line would exceed `most` columns (0: no limit); a word is cut only if nothing else
+/// helps. The last cell may be a verdict.
 inline std::string table(std::vector<Row> rows, std::size_t most = line_width) {
   for (Row& row : rows)
     for (std::string& cell : row) cell = printable(cell);

@@ -1,5 +1,5 @@
 #pragma once
-// What stdout may show.
+// The width and colours of the command's output.
 #include <moecl/environment.hpp>
 
 #include <cstdlib>
@@ -9,10 +9,10 @@
 
 namespace moecl::cli {
 
-/// Columns that a table fits, on a terminal and in a file.
+/// The columns within which tables stay, on a terminal and in a file.
 inline constexpr std::size_t line_width = 80;
 
-/// What the command reads beside the variables of the library.
+/// The variables that the command reads beside the library's.
 inline constexpr EnvironmentVariable command_variables[] = {
     {"NO_COLOR", "anything: no colours", "colours on a terminal"},
     {"TERM", "the terminal; dumb: no colours", "no colours"},
@@ -29,9 +29,9 @@ inline bool has_colours() {
 inline std::string coloured(const std::string& text, int colour) {
   return has_colours() ? "\033[" + std::to_string(colour) + "m" + text + "\033[0m" : text;
 }
-/// Green what is right, red what is not.
+/// Green if `right`, else red.
 inline std::string verdict(bool right, const std::string& text) { return coloured(text, right ? 32 : 31); }
-/// A text that says so itself: "ok (rel)", "FAIL: 3 of 4 values differ", "SLOWER"; others stay as they are.
+/// Colours a text that starts with its verdict: "ok (rel)", "FAIL: 3 of 4 values differ", "SLOWER"; others stay plain.
 inline std::string verdict(const std::string& text) {
   const std::string_view word = std::string_view(text).substr(0, text.find_first_of(" :"));
   return word == "ok" || word == "FAIL" || word == "SLOWER" ? verdict(word == "ok", text) : text;

@@ -20,7 +20,7 @@ AS_ROOT = [] if os.geteuid() == 0 else ["sudo", "--preserve-env"]
 WHO = {"DEBFULLNAME": "A Packager", "DEBEMAIL": "packager@debian.org"}
 CMAKE = ("-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=12", "-DMOECL_BUILD_TESTS=OFF", "-DMOECL_BUILD_BENCH=OFF")
 EXAMPLES = "/usr/share/moecl/examples"
-# What a user of the packages has beside them, and what is tried.
+# What a user has beside the packages, and what is tried.
 TOOLS = ("g++", "make", "cmake", "pkg-config", "pocl-opencl-icd", "openmpi-bin")
 CHECKS = {
     "command": f"moecl verify {EXAMPLES}/checkpoint --platform Portable",
@@ -59,7 +59,7 @@ class Root:
         return Root(folder)
 
     def run(self, command, **binds):
-        """By bash, as root; binds: name=folder makes it /name."""
+        """Runs a command in bash, as root. binds: name=folder mounts the folder as /name."""
         inside = ["bwrap", "--cap-add", "ALL", "--bind", self.folder, "/", "--proc", "/proc", "--dev", "/dev", "--ro-bind", "/sys", "/sys",
                   "--ro-bind", "/etc/resolv.conf", "/etc/resolv.conf", "--ro-bind", SOURCE, "/source", "--chdir", "/root", "--clearenv"]
         for name, folder in binds.items():
@@ -78,7 +78,7 @@ class Root:
 
 
 def packages_of(suite):
-    """The folder that they are in, or None."""
+    """The folder that has the packages, or None."""
     folder = BUILD / "roots" / f"{suite}-packages"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -96,7 +96,7 @@ def packages_of(suite):
 
 
 def check(suite):
-    """Of each thing that is tried whether it went well."""
+    """Whether each thing that is tried went well."""
     packages = packages_of(suite)
     print(f"{suite}: packages: {'built' if packages else 'FAILED'}", flush=True)
     if packages is None:

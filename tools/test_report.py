@@ -15,7 +15,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree
 
-LINES = 12  # of a failed test: what a cut log still shows of five of them
+LINES = 12  # of a failed test: a cut log still shows five such tests
 SLOWEST = 12
 FAILURE = re.compile(r": Failure$|^(FAIL|ERROR): |^E  |^\w*(Error|Exception): |terminate called|Segmentation|Abort|Sanitizer")
 
@@ -29,7 +29,7 @@ def count_cases(path):
 
 
 def what_failed(text):
-    """The lines that begin a failure with those just behind them, and the last line; without such lines, the last ones."""
+    """The lines that begin a failure, the lines just behind them, and the last line. Without any: the last lines."""
     lines = [line for line in text.splitlines() if line.strip()]
     told = {at for i, line in enumerate(lines) if FAILURE.search(line) for at in range(i, min(i + 5, len(lines)))}
     chosen = sorted(told)[:LINES - 1] + [len(lines) - 1] if told else range(max(len(lines) - LINES, 0), len(lines))
@@ -37,7 +37,7 @@ def what_failed(text):
 
 
 def dead_programs(build):
-    """What the cache of the tests says did not survive its compiler."""
+    """Programs whose compiler died, according to the cache of the tests."""
     done = subprocess.run([build / "moecl", "devices", "--json"], stdout=subprocess.PIPE, check=True,
                           env={**os.environ, "XDG_CACHE_HOME": build / "cache", "RUSTICL_ENABLE": "llvmpipe"})
     return [(device["name"], dead) for device in json.loads(done.stdout) for dead in device.get("does_not_build", [])]

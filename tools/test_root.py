@@ -34,7 +34,7 @@ if PROCESSOR:
 PLATFORMS = [name for name in sys.argv[3:] if name != "quick"] or (["Portable"] if QUICK or PROCESSOR else ["Portable", "rusticl"])
 ROOT = BUILD / "roots" / sys.argv[2]
 WORK = BUILD / "roots" / f"{sys.argv[2]}-work"
-# A family each, and every scheme: what QEMU compiles takes ten times as long.
+# One model of each family, and every scheme. In QEMU, compiling takes ten times as long.
 CROSS_GOLDENS = ("deepseek-v3-e16k4-negbias", "deepseek-v3-fp8block-e8k4", "gpt-oss-mxfp4-e8k4", "mixtral-awq-e4k2", "mixtral-e8k2", "qwen3-moe-ct-int8-e8k2",
                  "qwen3-moe-ct-nvfp4-e8k2")
 if QUICK:
@@ -74,7 +74,7 @@ def unpack_bundle():
 
 
 def run(*command):
-    """The ended process; its output is read and its errors are shown."""
+    """The ended process. Its output is captured and its errors are shown."""
     inside = ["bwrap", "--ro-bind", ROOT, "/", "--bind", WORK, "/tmp", "--proc", "/proc", "--dev", "/dev", "--ro-bind", "/sys", "/sys",
               "--chdir", "/tmp", "--clearenv"]
     environment = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "XDG_CACHE_HOME": "/tmp/cache", "XDG_DATA_HOME": "/tmp/data",
@@ -84,14 +84,14 @@ def run(*command):
         binds, emulator = cross_root.emulator(ROOT, PROCESSOR)
         inside += binds
         environment["MOECL_COMPILE"] = "in_process"  # QEMU cannot start the helper by itself
-        environment["MOECL_CACHE"] = "off"  # for a binary that is kept PoCL compiles everything twice
+        environment["MOECL_CACHE"] = "off"  # to keep a binary, PoCL compiles everything twice
     for name, value in environment.items():
         inside += ["--setenv", name, value]
     return subprocess.run([*inside, *emulator, *command], stdout=subprocess.PIPE, text=True, check=False)
 
 
 def counted(what, *command):
-    """Of a command that ends in "N passed, N failed"; one that does not has failed."""
+    """(passed, failed) of a command that ends in "N passed, N failed". Any other end is a failure."""
     done = run(*command)
     last = done.stdout.rstrip().rsplit("\n", 1)[-1]
     found = re.fullmatch(r"(\d+) passed, (\d+) failed", last)
@@ -121,7 +121,7 @@ def operator(stem):
 
 
 def dead_programs(devices):
-    """Of `moecl devices --json`, which reads the cache of all that ran: a test may pass with the next variant."""
+    """(0, programs that do not build), from the cache of all runs: a test may pass with the next variant."""
     if devices.returncode != 0:
         return 0, 1
     dead = [(device["name"], one) for device in json.loads(devices.stdout) for one in device.get("does_not_build", [])]

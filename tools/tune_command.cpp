@@ -26,10 +26,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The user's table of that name, and its entry for this very device.
+/// The user's table of that name, and its entry for exactly this device.
 class UserTable {
  public:
-  /// Errors: io_error  nothing says where the user's data are; invalid_data  the table is damaged
+  /// Errors: io_error  nothing tells where the user's data are; invalid_data  the table is damaged
   UserTable(const std::string& name, const DeviceCaps& caps) : path_(tuning::user_file(name)) {
     if (path_.empty())
       throw Error(ErrorCode::io_error, "tune: neither XDG_DATA_HOME nor HOME says where the user's data are");
@@ -50,11 +50,11 @@ class UserTable {
       if (!entry.contains(member)) entry[member] = dense ? Json::array() : Json::object();
   }
 
-  /// What it was before, or what it is now: never a part of it.
+  /// Writes the table atomically: the file has the old or the new content, never a part.
   void write() const {
     std::error_code failed;
     std::filesystem::create_directories(std::filesystem::path(path_).parent_path(),
-                                        failed);  // the file says what is wrong
+                                        failed);  // the file's error says what is wrong
     const std::string text = tuning::with_entry(text_, entry.dump());
     AtomicFile file(path_);
     file.write(text.data(), text.size());
@@ -68,7 +68,7 @@ class UserTable {
   std::string path_, text_ = R"({"entries": []})";
 };
 
-/// As the next run will choose.
+/// Lists the choices that the next run will make.
 void list() {
   Device device = *bench::stream().device;
   const DeviceCaps& caps = device.caps;
@@ -86,14 +86,14 @@ void list() {
   for (const std::string& problem : problems) fmt::print("{}\n", printable(problem));
 }
 
-/// What was measured so far. The alarm's thread tells it too.
+/// The choices measured so far. The alarm's thread also reports them.
 class Tuned {
  public:
   explicit Tuned(std::size_t wanted) : wanted_(wanted) {}
 
   void add(const Measurement& of, const std::string& found, const UserTable& table) {
     const std::lock_guard lock(mutex_);
-    table.write();  // at once: whoever interrupts the rest keeps it
+    table.write();  // at once, so that an interruption loses nothing
     paths_.insert(table.path());
     progress_.hide();
     fmt::print("{}: {}\n", of.name, found);
@@ -134,7 +134,7 @@ int tune(Deadline deadline, const std::string& filter) {
                 fmt::format("--filter: no choice has '{}' in its name{}", filter, did_you_mean(filter, names)));
   Tuned tuned(wanted.size());
   {
-    // A driver that compiles cannot be asked to stop.
+    // A driver that is compiling cannot be asked to stop.
     const Alarm alarm(deadline.end(), [&tuned] { std::_Exit(tuned.conclude()); });
     for (const Measurement& of : wanted) {
       UserTable& table = tables.at(of.table);

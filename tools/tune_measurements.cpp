@@ -28,14 +28,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// What another value must gain over the default, so that noise decides nothing.
+/// The speedup that another value needs over the default, so that noise decides nothing.
 constexpr double least_gain = 1.05;
 
 const DeviceCaps& caps() { return bench::stream().device->caps; }
 bool on_cpu() { return caps().type == DeviceType::cpu; }
 
-/// Runs the benchmarks whose names begin so and go on with one of `sizes`, the smallest first, with these choices.
-/// Those whose results were wrong are not among what it returns. Nothing where the time was over.
+/// Runs the benchmarks whose names start with `begin` and one of `sizes`, the smallest first, with these choices.
+/// Leaves out those with wrong results. Returns nothing if the time was over.
 std::optional<std::vector<bench::Measured>> measured(const std::string& begin, const std::vector<std::int64_t>& sizes,
                                                      const std::vector<TunedChoice>& choices, Deadline& deadline) {
   std::vector<bench::Measured> all;
@@ -88,7 +88,7 @@ bool is_right(const LanesCase& of, const TunedChoice& choice) {
   return right;
 }
 
-/// Instead of the default.
+/// The lanes to try instead of the default.
 std::vector<std::int32_t> lanes_to_try(const std::string& op) {
   const auto& all = tuning::row_operators();
   const auto known =
@@ -128,7 +128,7 @@ std::string measure_lanes(const LanesCase& of, Deadline& deadline, Json& entry) 
 
 constexpr const char* model_name = "olmoe-1b-7b";
 std::int32_t experts() { return on_cpu() ? 8 : 64; }
-/// Rows of an expert; on CPUs one variant serves all.
+/// Rows per expert to try; on CPUs one variant serves all.
 std::vector<std::int64_t> rows_to_try() {
   return on_cpu() ? std::vector<std::int64_t>{1, 16, 128} : std::vector<std::int64_t>{1, 4, 8, 16, 32, 64, 128, 256};
 }
@@ -139,11 +139,11 @@ const char* scheme_of(DType a, CodeType weights) {
 
 struct VariantTimes {
   std::string variant;
-  std::map<std::int64_t, double> seconds;  ///< by rows, where it ran
+  std::map<std::int64_t, double> seconds;  ///< by rows per expert, where the variant ran
   double mean;
 };
 
-/// Each for all rows; those alone that may run and are right. Nothing where the time was over.
+/// Times each variant for all rows; leaves out variants that cannot run or are wrong. Nothing if the time was over.
 std::optional<std::vector<VariantTimes>> time_variants(DType a, CodeType weights, Deadline& deadline) {
   const std::vector<grouped_gemm::Range> ranges = grouped_gemm::ranges(a, weights, *bench::stream().device);
   std::vector<std::int64_t> tokens;
@@ -169,7 +169,7 @@ std::optional<std::vector<VariantTimes>> time_variants(DType a, CodeType weights
   return all;
 }
 
-/// Each variant for the rows up to which none that follows is faster; the last one for the others.
+/// Gives each variant the rows up to which no later variant is faster; the last variant takes the others.
 std::vector<std::int64_t> most_rows_by_rows(const std::vector<VariantTimes>& all) {
   std::vector<std::int64_t> most(all.size(), 0);
   const std::vector<std::int64_t> rows = rows_to_try();
@@ -188,7 +188,7 @@ std::vector<std::int64_t> most_rows_by_rows(const std::vector<VariantTimes>& all
   return most;
 }
 
-/// One variant for all rows: the first, unless another is faster.
+/// Takes one variant for all rows: the first, unless another is faster.
 std::vector<std::int64_t> most_rows_for_all(const std::vector<VariantTimes>& all) {
   std::size_t best = 0;
   for (std::size_t v = 1; v < all.size(); ++v)
@@ -216,12 +216,12 @@ std::string measure_variants(DType a, CodeType weights, Deadline& deadline, Json
 
 using dense_backend::Backend;
 
-/// Router, shared experts, and experts in the batched layout; the shorter ones first, so that little time gives much.
+/// Router, shared experts, and experts in the batched layout; shorter ones first, so that a little time gives much.
 constexpr bench::DenseShape dense_shapes[] = {{1, 1, 128, 2048},   {8, 1, 1536, 2048},   {1, 16, 128, 2048},
                                               {8, 16, 1536, 2048}, {1, 16, 2048, 2816},  {1, 128, 128, 2048},
                                               {1, 1, 5120, 3584},  {8, 128, 1536, 2048}, {1, 128, 2048, 2816}};
 
-/// The median of a few calls. Errors: device_error  the results are wrong
+/// The rate by the median of several calls. Errors: device_error  the results are wrong
 double gflops(const bench::DenseProduct& product, Backend backend) {
   if (const double error = product.error(); !(error < 1e-5))
     throw Error(ErrorCode::device_error,

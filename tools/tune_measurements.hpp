@@ -1,5 +1,5 @@
 #pragma once
-// What `moecl tune` measures, choice by choice, on the device of bench::stream().
+// The measurements of `moecl tune`, choice by choice, on the device of bench::stream().
 #include <nlohmann/json.hpp>
 
 #include <functional>
@@ -10,16 +10,16 @@
 
 namespace moecl::cli {
 
-/// A choice, or several that are measured together.
+/// Measures a choice, or several choices together.
 struct Measurement {
   std::string name;   ///< "combine/lanes"
-  const char* table;  ///< that it stands in: "operators" or "dense_backend"
-  /// Adds what was found to the device's entry of the table, and says it in a line for people. An empty line: there was
-  /// no time, and nothing was added.
+  const char* table;  ///< the table of the choice: "operators" or "dense_backend"
+  /// Adds the result to the device's entry of the table. Returns a line about it for people; an empty line: the time
+  /// was over, and nothing was added.
   std::function<std::string(Deadline& deadline, nlohmann::ordered_json& entry)> run;
 };
 
-/// All of them, those that matter most first. Registers the benchmarks that they run: call it once.
+/// All measurements, the most important first. Registers the benchmarks that they run: call it once.
 std::vector<Measurement> tuning_measurements();
 
 }  // namespace moecl::cli

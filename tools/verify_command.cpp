@@ -18,30 +18,30 @@
 namespace moecl::cli {
 namespace {
 
-/// What a golden file holds for a storage type, and how close a right run comes.
+/// The tensors of a golden file for a storage type, and how close a right run comes to them.
 struct GoldenTensors {
   const char *input, *output, *margin;
   double tolerance;   ///< largest difference over the largest reference value
   double min_margin;  ///< tokens whose expert choice is closer than this may differ
 };
 
-/// Sums are f32 inside whatever the storage type. The bf16 reference has weights and input rounded to bf16, so only f32
-/// rounding is left to differ. f16 has no reference: its tolerance covers rounding weights and input to 11 bits.
+/// Sums are f32 inside, whatever the storage type. The bf16 reference has weights and input rounded to bf16, so only
+/// f32 rounding can differ. f16 has no reference: its tolerance covers rounding weights and input to 11 bits.
 GoldenTensors golden_tensors(DType dtype) {
   if (dtype == DType::bf16) return {"bf16.hidden_states", "bf16.output_ref", "bf16.route_margin", 2e-5, 1e-4};
   return {"hidden_states", "output", "route_margin", dtype == DType::f16 ? 5e-3 : 2e-5, dtype == DType::f16 ? 1e-2 : 0};
 }
 
-/// Codes keep their values whatever the storage type, so the truth is that of an f32 run. What stays plain beside them,
-/// the router first of all, is rounded where bf16 stores f16.
+/// Codes keep their values in every storage type, so the reference is that of an f32 run. Plain tensors beside them,
+/// above all the router, are rounded if bf16 stores f16.
 GoldenTensors golden_tensors_of_codes(DType dtype, std::optional<DType> in_checkpoint) {
   const bool rounded = dtype == DType::bf16 && in_checkpoint == DType::f16;
   return {"hidden_states", "output", "route_margin", rounded ? 5e-3 : 2e-5, rounded ? 1e-2 : 0};
 }
 
-/// What the way between ranks may add. Int8 codes are off by up to 1/254 of a row's largest element: as f16's
-/// tolerance, for 8 bits instead of 11. Those of e4m3 are off by up to 1/16 of themselves, which both gate and up may
-/// be. Over nodes, mc2 rounds each node's sums to the storage type.
+/// The tolerance for the exchange between ranks. Int8 codes are off by up to 1/254 of a row's largest element: as f16's
+/// tolerance, for 8 bits instead of 11. Codes of e4m3 are off by up to 1/16 of their value, which can affect both gate
+/// and up. Over nodes, mc2 rounds each node's sums to the storage type.
 double tolerance_of_exchange(const LayerOptions& options, const SessionReport& report, DType dtype) {
   if (options.wire == "int8") return 4e-2;
   if (options.wire != "none") return 2.0 / 16;
@@ -50,8 +50,8 @@ double tolerance_of_exchange(const LayerOptions& options, const SessionReport& r
   return nodes * (dtype == DType::bf16 ? 1.0 / 256 : 1.0 / 2048);
 }
 
-/// Rows between products are rounded to 16 bits where tensor cores or AVX-512 BF16 multiply them: by 2^-9 of an element
-/// in bf16, by 2^-12 in f16.
+/// The tolerance for rows between products. They are rounded to 16 bits where tensor cores or AVX-512 BF16 multiply
+/// them: by 2^-9 of an element in bf16, by 2^-12 in f16.
 double tolerance_of_rows(const SessionReport& report, DType dtype) {
   if (dtype == DType::f32) return 0;
   const CodeType type = dtype == DType::bf16 ? CodeType::bf16 : CodeType::f16;
@@ -60,7 +60,7 @@ double tolerance_of_rows(const SessionReport& report, DType dtype) {
   return dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
 }
 
-/// A quotient next to a tie may go to the other side, which moves a few outputs. Source: README of the goldens
+/// A quotient next to a tie may round the other way, which changes a few outputs. Source: README of the goldens
 constexpr GoldenTensors golden_of_quantized_activations = {"hidden_states", "actquant.output_ref", "route_margin", 5e-3,
                                                            1e-2};
 
@@ -82,7 +82,7 @@ Verdict verify(LayerOptions options, const std::string& dir) {
     names = golden_of_quantized_activations;
   else if (!golden.has(names.output))
     names = golden_tensors(DType::f32);  // a case of no tokens has only these
-  // A weight on the input is rounded to the storage type, and so is its product with the input.
+  // A router weight that scales the input is rounded to the storage type, and so is its product with the input.
   if (session.config().shape.router.weight_on_input && session.dtype() == DType::bf16) names.tolerance = 8e-3;
   const std::vector<float> input = to_f32(golden.tensor(names.input)), expected = to_f32(golden.tensor(names.output));
   const std::vector<float> margin =
@@ -110,13 +110,13 @@ Verdict verify(LayerOptions options, const std::string& dir) {
   return verdict;
 }
 
-/// The last part of a path, which may end in slashes, as a terminal may have it.
+/// The last part of a path, which may end in slashes, made safe for a terminal.
 std::string case_name(const std::string& dir) {
   const std::string trimmed = dir.substr(0, dir.find_last_not_of('/') + 1);
   return printable(trimmed.substr(trimmed.rfind('/') + 1));
 }
 
-/// A line a case as it ends, so that none is lost by a later one. What is unusable is told on stderr.
+/// Prints a line as each case ends, so that a later case cannot lose it. Reports unusable cases on stderr.
 int verify_all(const LayerOptions& options, const std::vector<std::string>& dirs) {
   std::size_t width = 4;  // of the heading
   for (const std::string& dir : dirs) width = std::max(width, case_name(dir).size());
@@ -126,7 +126,7 @@ int verify_all(const LayerOptions& options, const std::vector<std::string>& dirs
     std::fflush(stdout);
   };
   int passed = 0, failed = 0;
-  std::optional<Progress> progress;  // of one case its loading
+  std::optional<Progress> progress;  // with one case, its loading shows progress instead
   const bool tells = options.launch.tells();
   if (dirs.size() > 1 && tells) progress.emplace("verify");
   std::int64_t ended = 0;

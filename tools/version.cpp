@@ -14,7 +14,7 @@
 namespace moecl::cli {
 namespace {
 
-/// What the ICD loader says of itself; Debian's headers lack it. Source: the extension cl_loader_info
+/// What the ICD loader tells of itself; Debian's headers lack these names. Source: the extension cl_loader_info
 enum LoaderInfo : cl_uint { opencl_version = 1, loader_version = 2, loader_name = 3, loader_vendor = 4 };
 
 std::string loader() {

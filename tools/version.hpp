@@ -3,7 +3,7 @@
 
 namespace moecl::cli {
 
-/// moecl's version and commit in the first line, then the OpenCL loader's and those of the drivers that it finds.
+/// moecl's version and commit in the first line, then the versions of the OpenCL loader and of the drivers it finds.
 std::string version();
 
 }  // namespace moecl::cli

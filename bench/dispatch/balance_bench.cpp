@@ -1,4 +1,4 @@
-// Experts placed anew, on one core: 58 layers of 256 experts, 320 places, 64 ranks. The bar of the reference is 1 ms.
+// New placements of experts, on one core: 58 layers of 256 experts, 320 places, 64 ranks. The reference's bar is 1 ms.
 #include <moecl/balance.hpp>
 
 #include <benchmark/benchmark.h>

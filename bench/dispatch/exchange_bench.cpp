@@ -1,7 +1,7 @@
-// What ranks exchange in a layer: MC2's halves, and all rows of an all_to_all where devices reach each other's memory.
-// DeepSeek-V3's rows, 256 experts, top 8, every token has experts on every rank. A GPU a rank; where there are fewer,
-// ranks share the device. Wall time of a chain of steps that all ranks do together; with a GPU a rank also device
-// times.
+// The exchange of ranks in a layer: the dispatch and combine halves of MC2, and all rows of an all_to_all where devices
+// reach each other's memory. Rows of DeepSeek-V3, 256 experts, top 8; every token has experts on every rank. Each rank
+// has a GPU; where there are fewer GPUs, ranks share the device. Reports the wall time of a chain of steps that all
+// ranks do together; with a GPU per rank also device times.
 #include <moecl/strategy.hpp>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ std::vector<std::int32_t> balanced_ids(std::int64_t tokens) {
   return ids;
 }
 
-/// A chain of `make`'s steps, in each of which a rank sends every other one `token_bytes` for each of its tokens.
+/// Measures chains of `make`'s steps. In a step a rank sends each other rank `token_bytes` for each of its tokens.
 template <class Make>
 void measure_exchange(benchmark::State& state, std::int64_t token_bytes, Make make) {
   const std::int64_t ranks = state.range(0), tokens = state.range(1);
@@ -44,7 +44,7 @@ test::DeviceTensor tensor(StreamView on, const std::vector<std::int32_t>& values
   return {on, DType::i32, shape, {values.begin(), values.end()}};
 }
 
-/// A rank's strategy with what it needs; its halves can be repeated alone.
+/// A rank's strategy with its operands. Its dispatch and combine halves can be repeated separately.
 struct Mc2Rank {
   StreamView stream;
   test::DeviceTensor x, ids, weights, out;
@@ -81,8 +81,8 @@ void mc2_combine(benchmark::State& state) {
   });
 }
 
-/// The same bytes as an all_to_all of T * K rows: each is a token of one expert. Windows have room for rows of one rank
-/// only, so more than they hold take several steps.
+/// Sends the same bytes as an all_to_all of T * K rows; each row is a token of one expert. Windows have room for rows
+/// of one rank only, so more rows than they hold take several steps.
 struct PutRows {
   Communicator world;
   std::int64_t rows, steps;
@@ -101,7 +101,7 @@ struct PutRows {
         return_rows(ranks.stream(), DType::i32, {rows}) {
     window = std::make_unique<PutWindow>(ranks, codes_at + bytes_of(DType::bf16, ranks.size() * rows, hidden));
   }
-  /// A power of two.
+  /// The rows that fit the window, rounded down to a power of two.
   static std::int64_t fitting(const Communicator& ranks) {
     if (const std::string why = PutWindow::reject(ranks); !why.empty()) throw std::runtime_error(why);
     const auto row = static_cast<std::uint64_t>(ranks.size()) * (hidden * 2 + 4);
@@ -131,7 +131,7 @@ struct PutRows {
 };
 
 void put_rows(benchmark::State& state) {
-  // Of K rows a token each rank gets K / R.
+  // Each rank gets K / R of the K rows of a token.
   measure_exchange(state, top_k / state.range(0) * hidden * 2, [](Communicator& world, std::int64_t tokens) {
     const auto rank = std::make_shared<PutRows>(world, tokens * top_k);
     return std::function<void()>([rank] { rank->put(); });

@@ -1,5 +1,5 @@
-// What a warm forward costs the host thread: the bar is 8 us for a layer in one launch, 18 us for one in several, on
-// the CPU of an H200's machine; for a pass over ranks 25 us beside the driver's launches.
+// The cost of a warm forward pass on the host thread. The bars, on the CPU of an H200's machine: 8 us for a layer in
+// one launch, 18 us for one in several launches, and 25 us beside the driver's launches for a pass over ranks.
 #include <moecl/moe_layer.hpp>
 #include <moecl/parallel_layer.hpp>
 
@@ -47,8 +47,7 @@ void add(const char* scheme, bool one_launch, const char* title) {
       ->Iterations(50);
 }
 
-/// A pass of one of several ranks, of a step that was agreed before.
-/// @param peer_memory  as of measure_enqueue_of_ranks
+/// A pass of one of several ranks, in a step that the ranks have agreed on beforehand.
 void forward_over_ranks(benchmark::State& state, StrategyKind kind, const std::shared_ptr<PeerMemory>& peer_memory) {
   const std::int64_t tokens = state.range(1);
   const ModelCase model = ModelCase::named("qwen3-30b-a3b", 16, Scheme::named("bf16"));

@@ -1,4 +1,4 @@
-// What a pass of four ranks takes while experts move between them, beside what it takes while they stay.
+// The time of a pass of four ranks while experts move between them, compared with a pass while the experts stay.
 #include <moecl/expert_migration.hpp>
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ double median_of(std::vector<double> of) {
   return of[of.size() / 2];
 }
 
-/// Every expert moves to the next rank, an expert a rank and step, a step in so many passes; then back, and so on.
+/// Moves every expert to the next rank: one per rank and step, a step per `passes_a_step` passes. Then back, and so on.
 void passes_during_a_migration(benchmark::State& state) try {
   constexpr std::int32_t ranks = 4, experts = 64;
   const std::int64_t passes_a_step = state.range(0), tokens = state.range(1);
@@ -58,7 +58,7 @@ void passes_during_a_migration(benchmark::State& state) try {
       const auto begin = std::chrono::steady_clock::now();
       before();
       layer.forward(args);
-      world.share("enqueued", {});  // syncs are those of all ranks
+      world.share("enqueued", {});  // the counter is that of all ranks
       if (world.rank() == 0 && &times == &moving) syncs += stream.context->counters().host_syncs - syncs_before;
       world.share("counted", {});
       stream.finish();

@@ -16,7 +16,7 @@ void swiglu(benchmark::State& state) {
 }
 BENCHMARK(swiglu)->Name("npu_swiglu/bf16/I:768")->ArgName("rows")->Arg(8)->Arg(1024)->Arg(32768)->UseManualTime();
 
-/// The int32 sums of the same model's gate and up products, to int8 rows.
+/// From the int32 sums of the same model's gate and up products to int8 rows.
 template <class Args>
 void dequant_swiglu_quant(benchmark::State& state) {
   const std::int64_t rows = state.range(0), width = 2 * 768;

@@ -1,4 +1,4 @@
-// Dispatch and combine of a decode step over ranks that share the device, each with a stream of its own. Wall time.
+// Dispatch and combine of a decode step over ranks that share the device. Each rank has its own stream. Wall time.
 #include <moecl/communicator.hpp>
 
 #include <chrono>
@@ -11,7 +11,7 @@
 namespace moecl::bench {
 namespace {
 
-/// A call with outputs and workspace of its own.
+/// A call with its own outputs and workspace.
 template <class Args>
 struct Ready {
   Args args;
@@ -33,7 +33,7 @@ struct Ready {
 /// Qwen3-30B-A3B: H 2048, 128 experts, top 8; 16 tokens a rank.
 constexpr std::int64_t tokens = 16, hidden = 2048, experts = 128, top_k = 8;
 
-/// One rank's tensors and both calls.
+/// One rank's tensors, with its dispatch and its combine call.
 class Rank {
  public:
   explicit Rank(Communicator& world)

@@ -9,7 +9,7 @@ test::DeviceTensor logits(std::int64_t tokens, std::int64_t experts) {
   return {stream(), DType::bf16, {tokens, experts}, test::normal(static_cast<std::size_t>(tokens * experts), 1)};
 }
 
-/// DeepSeek-V3: 256 experts, sigmoid, 4 of 8 groups by their best two, 8 a token.
+/// DeepSeek-V3: 256 experts, sigmoid; 4 of 8 groups, chosen by their best two scores; 8 experts per token.
 void moe_gating_top_k(benchmark::State& state) {
   const test::DeviceTensor x = logits(state.range(0), 256);
   const test::DeviceTensor bias(stream(), DType::bf16, {256}, test::normal(256, 2));
@@ -32,7 +32,7 @@ BENCHMARK(moe_gating_top_k)
     ->Arg(4096)
     ->UseManualTime();
 
-/// Qwen3-30B-A3B: 128 experts, 8 a token.
+/// Qwen3-30B-A3B: 128 experts, 8 per token.
 template <class Args>
 void softmax(benchmark::State& state) {
   const test::DeviceTensor x = logits(state.range(0), 128);

@@ -5,11 +5,11 @@
 namespace moecl::bench {
 namespace {
 
-/// A slice of Qwen3-30B-A3B's experts (hidden 2048, moe_intermediate_size 768), rows spread evenly: the weights of all
-/// 128 would be packed for each call.
+/// A slice of Qwen3-30B-A3B's experts (hidden 2048, moe_intermediate_size 768), with rows spread evenly. Only a slice,
+/// because each call packs the weights of all experts that it gets.
 constexpr std::int64_t experts = 16, hidden = 2048, gate_up = 2 * 768;
 
-/// Operands of any finite pattern that is not subnormal, and a list of counts.
+/// Operands filled with an arbitrary bit pattern that is finite and not subnormal, and a list of row counts.
 struct Operands {
   test::DeviceTensor x, weight, scale, x_scale, counts;
 
@@ -51,7 +51,7 @@ void swiglu_quant_v2(benchmark::State& state) {
   measure_operator(state, args);
 }
 
-/// Those that take a cumulative list.
+/// The operators that take a cumulative group list.
 template <class Args>
 void swiglu_quant(benchmark::State& state) {
   const std::int64_t rows = state.range(0);

@@ -5,12 +5,12 @@
 namespace moecl::bench {
 namespace {
 
-/// Qwen3-30B-A3B: 128 experts, 8 a token, 2048 wide.
+/// Qwen3-30B-A3B: 128 experts, 8 per token, hidden 2048.
 constexpr std::int64_t experts = 128, top_k = 8, hidden = 2048;
 
 std::vector<double> floats(std::int64_t count) { return test::normal(static_cast<std::size_t>(count), 1); }
 
-/// One number for each slot: scattered evenly over [0, below).
+/// One number per slot, scattered evenly over [0, below).
 std::vector<double> scattered(std::int64_t count, std::int64_t below) {
   std::vector<double> values;
   for (std::int64_t i = 0; i < count; ++i) values.push_back(static_cast<double>(i * 7919 % below));
@@ -31,7 +31,7 @@ void init_routing(benchmark::State& state) {
 }
 BENCHMARK(init_routing)->Name("npu_moe_init_routing/bf16/K:8/H:2048")->ArgName("T")->Arg(16)->Arg(512)->UseManualTime();
 
-/// quant_mode -1 moves bf16 rows, 1 makes int8 ones.
+/// quant_mode -1 moves bf16 rows; 1 quantizes them to int8.
 void init_routing_v2(benchmark::State& state) {
   const std::int64_t tokens = state.range(0), slots = tokens * top_k;
   const test::DeviceTensor x(stream(), DType::bf16, {tokens, hidden}, floats(tokens * hidden)),
@@ -82,7 +82,7 @@ BENCHMARK(token_permute)
     ->Arg(512)
     ->UseManualTime();
 
-/// Padded mode adds rows where they belong, the other gathers them.
+/// Padded mode adds each row to its token; the other mode gathers the rows of a token.
 void token_unpermute(benchmark::State& state) {
   const std::int64_t tokens = state.range(0), slots = tokens * top_k;
   const bool padded = state.range(1) != 0;

@@ -1,5 +1,5 @@
-// A layer whose experts are shared out over GPUs, beside the same layer with the same tokens on one of them. The tokens
-// are shared out too. Weights are those of the benchmarks by model.
+// A layer whose experts and tokens are spread over GPUs, compared with the same layer and the same tokens on one of
+// these GPUs. Weights are those of the benchmarks by model.
 #include <moecl/moe_layer.hpp>
 #include <moecl/parallel_layer.hpp>
 
@@ -17,7 +17,7 @@ namespace {
 struct Tokens {
   test::DeviceTensor x, out;
 
-  /// Tokens of another rank are others.
+  /// Each rank gets different tokens.
   Tokens(StreamView on, const ModelCase& model, std::int64_t count, std::int32_t rank)
       : x(on, DType::bf16, {count, model.shape.hidden}), out(on, DType::f32, {count, model.shape.hidden}) {
     const std::int64_t shift = 1009 * rank;

@@ -1,6 +1,7 @@
-// Layers of which a part of the experts is in device memory: decoding a token at a time, on traces of which so many
-// experts of a pass were in slots, by one layer, or by two of which each is prefetched while the other computes; and
-// prefill, which streams experts. The bar is half of the rate of a layer that has them all, with 25 % and 88 % hits.
+// Layers with a part of their experts in device memory. Decoding, one token per pass, on traces with a given rate of
+// experts that are in slots already: by one layer, or by two layers, each prefetched while the other computes. And
+// prefill, which streams experts. The bar is half the rate of a layer that has all experts, at 25 % of them and 88 %
+// hits.
 #include <moecl/moe_layer.hpp>
 #include <moecl/residency_replay.hpp>
 
@@ -17,13 +18,13 @@ namespace moecl::bench {
 namespace {
 
 constexpr std::int32_t traced_experts = 64;
-constexpr std::size_t traced_passes = 64;  // of a trace
+constexpr std::size_t traced_passes = 64;  // of each trace
 
-/// Ids of passes of K experts each, of which `hits` were among the last `slots` that were used.
+/// Expert ids of passes with K experts each: with probability `hits` one of the `slots` most recently used experts.
 std::vector<double> local_trace(std::int32_t top_k, std::int32_t slots, double hits, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::uniform_real_distribution<double> chance(0, 1);
-  std::vector<std::int32_t> by_age;  // the one used last is the last
+  std::vector<std::int32_t> by_age;  // least recently used first
   for (std::int32_t e = 0; e < traced_experts; ++e) by_age.push_back(e);
   std::vector<double> ids;
   for (std::size_t pass = 0; pass < traced_passes; ++pass) {
@@ -46,7 +47,7 @@ std::vector<double> local_trace(std::int32_t top_k, std::int32_t slots, double h
   return ids;
 }
 
-/// What each policy hits on passes of K experts each, and what nobody can do better.
+/// Reports the hit rate of each policy on passes of K experts each, and the best possible rate (Belady).
 void count_hits(benchmark::State& state, const std::vector<double>& ids, std::int32_t top_k, std::int32_t slots) {
   UsedExperts used;
   for (auto first = ids.begin(); first != ids.end(); first += top_k) used.emplace_back(first, first + top_k);
@@ -55,7 +56,7 @@ void count_hits(benchmark::State& state, const std::vector<double>& ids, std::in
   state.counters["belady"] = replay_residency_with_foresight(used, traced_experts, slots).hit_rate();
 }
 
-/// What a prefetch is told of a trace: each expert is right with that chance, else any other.
+/// The ids that a prefetch is told. With probability `right` an id is that of the trace, else it is any other expert.
 std::vector<double> guesses_of(const std::vector<double>& trace, std::int32_t top_k, double right) {
   std::mt19937_64 random(11);
   std::uniform_real_distribution<double> chance(0, 1);
@@ -79,7 +80,7 @@ const ModelCase& traced_model() {
 }
 
 struct Budget {
-  double percent;  ///< of the experts in device memory; 100: none
+  double percent;  ///< share of the experts in device memory; 100: no budget
   MissedExperts missed = MissedExperts::automatic;
 
   MoeLayer layer() const {
@@ -91,11 +92,11 @@ struct Budget {
     options.budget.policy = ResidencyPolicy::lru, options.budget.missed = missed;
     return {stream(), traced_model().shape, weights.weights, options};
   }
-  /// Of a trace; one of a layer without a budget is that of half the experts.
+  /// The slots that a trace is made for. A layer without a budget gets the trace of one with half of the experts.
   std::int32_t slots() const { return static_cast<std::int32_t>(traced_experts * std::min(percent, 50.0) / 100); }
 };
 
-/// A layer whose tokens choose as a trace says.
+/// A layer whose tokens go to the experts of a trace.
 struct TracedLayer {
   std::int32_t top_k = traced_model().shape.router.top_k;
   std::vector<double> trace;
@@ -128,7 +129,7 @@ struct TracedLayer {
   }
 };
 
-/// Time of a pass, and bytes that came for one.
+/// Reports the time of a pass, and the bytes that are fetched for one.
 template <class All>
 void time_passes(benchmark::State& state, const std::vector<const MoeLayer*>& layers, std::size_t count,
                  const All& all) {
@@ -173,7 +174,7 @@ void decode_with_budget(benchmark::State& state, const Budget& budget, double hi
   if (budget.percent < 100) count_hits(state, of.trace, of.top_k, budget.slots());
 }
 
-/// @param right  chance that a prefetch names an expert that is used; negative: nothing is prefetched
+/// @param right  probability that a prefetch names an expert that is used; negative: no prefetch
 void decode_by_two(benchmark::State& state, const Budget& budget, double hits, double right) {
   const TracedLayer first(budget, hits, right), second(budget, hits, right, 8);
   const Stream beside = Stream::beside(stream(), false);
@@ -188,7 +189,7 @@ void decode_by_two(benchmark::State& state, const Budget& budget, double hits, d
   });
 }
 
-/// The router chooses.
+/// The router chooses the experts, not a trace.
 void prefill_with_budget(benchmark::State& state, const Budget& budget, std::int64_t tokens) {
   const MoeLayer layer = budget.layer();
   const std::int64_t hidden = traced_model().shape.hidden;

@@ -1,4 +1,4 @@
-// Our grouped GEMM and CLBlast side by side on the products that either can compute; what
+// Our grouped GEMM and CLBlast side by side, on the products that both can compute.
 // kernels_cl/tuning/dense_backend.json is filled from: moecl bench --filter dense_backend
 #include "bench/dense_products.hpp"
 #include "bench/device_time.hpp"

@@ -1,4 +1,4 @@
-// Experts of a layer like Qwen3's that take turns in a quarter of the memory: who comes, and how fast.
+// A layer like Qwen3's whose memory has slots for a quarter of its experts: claiming slots, and fetching experts.
 #include <moecl/context.hpp>
 
 #include "bench/device_time.hpp"
@@ -8,7 +8,7 @@
 namespace moecl::bench {
 namespace {
 
-/// The experts that have rows are all there.
+/// All experts that have rows are in slots already.
 void claim_slots(benchmark::State& state) {
   constexpr std::int64_t experts = 128, slots = 32, used = 8;
   const test::ExpertSlotsMemory memory(stream(), experts, slots, 64);
@@ -21,7 +21,7 @@ void claim_slots(benchmark::State& state) {
 }
 BENCHMARK(claim_slots)->Name("expert_slots/claim/E:128/S:32")->UseManualTime();
 
-/// So many experts of 1 MiB come from memory of the host.
+/// Fetches a number of experts of 1 MiB from host memory.
 void fetch_experts(benchmark::State& state) {
   constexpr std::int64_t experts = 128, slots = 32, used = 8, bytes = 1 << 20;
   const test::ExpertSlotsMemory memory(stream(), experts, slots, bytes);

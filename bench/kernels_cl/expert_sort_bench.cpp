@@ -6,7 +6,7 @@
 namespace moecl::bench {
 namespace {
 
-/// Uniform routing to the K of E experts.
+/// Uniform routing to K of E experts.
 void sort_slots(benchmark::State& state) {
   const auto experts = static_cast<std::int32_t>(state.range(1));
   test::ExpertSortCase of{state.range(0), 8, 0, experts, experts};

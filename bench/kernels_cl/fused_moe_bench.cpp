@@ -4,7 +4,7 @@
 namespace moecl::bench {
 namespace {
 
-/// A small layer by the variant that the device has.
+/// A small layer, by the first variant that runs on the device.
 void fused_moe(benchmark::State& state) {
   const test::FusedMoeCase shape{state.range(0), 1024, 512, 8, 2};
   for (const grouped_gemm::Variant& variant : moecl::fused_moe::variants()) {

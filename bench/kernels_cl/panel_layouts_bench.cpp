@@ -1,5 +1,5 @@
-// The experts' first product with weights in each layout that a CPU reads, one after the other: rows of each of 32
-// experts of Qwen3-30B-A3B, too many for a cache at one row. Weights are random bits, rows normal numbers.
+// The experts' first product, with weights in each layout that a CPU reads, in turn. The weights of 32 experts of
+// Qwen3-30B-A3B exceed a cache even with one row per expert. Weights are random bits, rows are normal numbers.
 #include <moecl/grouped_gemm.hpp>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t experts = 32, n = 1536, k = 2048;
 
-/// Random codes, of 8 bits without fp8's NaN, or numbers of 16 bits near 1.
+/// Random codes (of 8 bits: without fp8's NaN), or 16-bit numbers near 1.
 Buffer random_values(std::int64_t bits, std::uint64_t bytes) {
   std::mt19937 engine(1);
   std::vector<std::uint32_t> words(bytes / 4);
@@ -27,7 +27,7 @@ Buffer random_values(std::int64_t bits, std::uint64_t bytes) {
   return values;
 }
 
-/// @param scales  Of groups, if there are any
+/// @param scales  dtype of the group scales, if there are any
 void layouts(benchmark::State& state, DType a, CodeType weights, std::int64_t group, DType scales = DType::bf16) {
   const auto layout = static_cast<PanelLayout>(state.range(0));
   const std::int64_t rows = state.range(1), all = rows * experts;

@@ -4,7 +4,7 @@
 namespace moecl::bench {
 namespace {
 
-/// 256 experts of which 32 have a second place, top 8.
+/// 256 experts, 32 of which have a second place; top 8.
 void experts_of_tokens(benchmark::State& state) {
   constexpr std::int32_t experts = 256, redundant = 32;
   test::PhysicalExpertsCase of{8};

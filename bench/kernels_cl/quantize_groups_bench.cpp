@@ -6,7 +6,7 @@ namespace {
 
 using quantize_groups::ScaleRule;
 
-/// Hidden states of Qwen3-30B-A3B in bf16. Codes of 8 bits, else numbers.
+/// Hidden states of Qwen3-30B-A3B in bf16. Formats of 8 bits give codes, all others give numbers.
 void quantize(benchmark::State& state, CodeType format, std::int64_t group, ScaleRule rule) {
   const std::int64_t hidden = 2048;
   test::QuantizeGroupsCase of{

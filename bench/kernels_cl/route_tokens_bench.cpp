@@ -4,7 +4,7 @@
 namespace moecl::bench {
 namespace {
 
-/// As Qwen3-30B-A3B routes, from logits or from tokens.
+/// Routes as Qwen3-30B-A3B does, from logits or from tokens.
 void route(benchmark::State& state, bool from_tokens) {
   constexpr std::int32_t experts = 128;
   RouterSpec spec{8};

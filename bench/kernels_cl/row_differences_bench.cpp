@@ -4,7 +4,7 @@
 namespace moecl::bench {
 namespace {
 
-/// An expert's down matrix of Qwen3-30B-A3B in bf16, and its numbers once quantized.
+/// An expert's down matrix of Qwen3-30B-A3B in bf16, and the same matrix as numbers after quantization.
 void differences(benchmark::State& state) {
   const std::int64_t width = 768;
   const auto size = static_cast<std::size_t>(state.range(0) * width);

@@ -29,7 +29,7 @@ ggml_context_ptr context_of(std::size_t tensors, std::size_t graphs) {
       ggml_init({tensors * ggml_tensor_overhead() + graphs * ggml_graph_overhead(), nullptr, true}));
 }
 
-/// As llama.cpp chooses: the first kind of memory whose layout of such weights the CPU can multiply by expert.
+/// Chooses as llama.cpp does: the first kind of memory whose layout of such weights the CPU can multiply by expert.
 ggml_backend_buffer_type_t memory_for(ggml_backend_dev_t cpu, ggml_type type, std::int64_t n, std::int64_t k) {
   const auto extra = reinterpret_cast<ggml_backend_dev_get_extra_bufts_t>(
       ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(cpu), "ggml_backend_dev_get_extra_bufts"));
@@ -117,7 +117,7 @@ class GgmlLayer final : public PeerLayer {
     ggml_backend_tensor_set(tensor, values.data(), 0, values.size() * sizeof(T));
   }
 
-  /// Quantizes the first expert's matrices; quantized ones are all the same.
+  /// Quantizes the first expert's matrices; with quantization all experts have the same matrices.
   void quantize() {
     for (WeightMatrix ExpertMatrices::*const which : matrices) {
       const WeightMatrix& matrix = weights_.experts.front().*which;
@@ -134,7 +134,7 @@ class GgmlLayer final : public PeerLayer {
     }
   }
 
-  /// Those of `matrices` of all experts, one above the other.
+  /// Loads the matrices that `parts` numbers, of all experts, one above the other.
   ggml_tensor* load(std::int64_t n, std::int64_t k, std::int64_t experts, const std::vector<std::size_t>& parts) {
     ggml_tensor* const tensor = ggml_new_tensor_3d(context_.get(), type_, k, n, experts);
     ggml_backend_buffer_type_t kind = memory_for(ggml_backend_get_device(cpu_.get()), type_, n, k);
@@ -158,8 +158,8 @@ class GgmlLayer final : public PeerLayer {
   ggml_type type_;
   DType plain_;
   MoeWeights weights_;
-  std::deque<std::vector<std::byte>> codes_;  ///< of `matrices`, where ggml quantizes
-  std::deque<std::vector<float>> values_;     ///< what they mean
+  std::deque<std::vector<std::byte>> codes_;  ///< codes of `matrices`, where ggml quantizes
+  std::deque<std::vector<float>> values_;     ///< the numbers that the codes mean
   ggml_backend_ptr cpu_{ggml_backend_cpu_init()};
   ggml_context_ptr context_, inputs_, graph_context_;
   std::vector<ggml_backend_buffer_ptr> memory_;

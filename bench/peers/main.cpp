@@ -1,6 +1,6 @@
-// The experts' first product, and whole layers, by moecl, oneDNN, OpenBLAS and ggml in one process, and how they
-// compare. Peers get their weights in the form they like beforehand. Their products find rows gathered and apply no
-// scales, where moecl gathers and scales; their layers find the experts chosen, where moecl has a router too.
+// Compares moecl, oneDNN, OpenBLAS and ggml in one process: the experts' first product, and whole layers. Peers get
+// their weights beforehand, in their preferred form. Their products get gathered rows and apply no scales, while moecl
+// gathers and scales. Their layers get the chosen experts, while moecl also has a router.
 #include <moecl/error.hpp>
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@
 namespace moecl::bench {
 namespace {
 
-/// Of one expert, gate above up, as numbers that a peer multiplies: codes without their scales.
+/// The matrices of one expert, gate above up, as the numbers that a peer multiplies: codes without their scales.
 std::vector<std::byte> stacked_weights(const ExpertMatrices& expert) {
   std::vector<std::byte> all;
   for (const WeightMatrix* matrix : {&expert.gate, &expert.up}) {
@@ -38,7 +38,7 @@ std::vector<std::byte> stacked_weights(const ExpertMatrices& expert) {
 
 constexpr const char *first_product = "grouped_gemm", *whole_layer = "layer";
 
-/// A peer with the weights of some layers of a case; one at a time holds memory.
+/// A peer with the weights of some layers of a case. Only one peer holds memory at a time.
 struct Loaded {
   std::string of;
   int layers = 0;
@@ -79,7 +79,7 @@ Loaded& load(const char* what, const std::string& name, const ModelCase& model, 
   return now;
 }
 
-/// What moecl would have written: i32 sums of (a + 128) x w become those of a x w, scaled.
+/// The output as moecl writes it: i32 sums of (a + 128) x w become sums of a x w, scaled.
 std::vector<std::byte> scaled_output(const ModelCase& model, const ModelWeights& weights,
                                      const std::vector<std::byte>& out) {
   if (arithmetic_of(model.scheme) != Arithmetic::int8) return out;
@@ -113,7 +113,7 @@ void run_peer(benchmark::State& state, const std::string& name, const ModelCase&
   const int layers = model.layers_out_of_cache(routing.active_experts, model.expert_bytes() * 2 / 3, *stream().device);
   const std::int64_t slots = tokens * routing.top_k;
   Loaded& now = load(first_product, name, model, layers, std::max<std::int64_t>(slots / model.shape.experts, 1));
-  // Rows in expert order; int8 activations count from 128 below, which is what oneDNN is fastest with.
+  // Rows in expert order. int8 activations are offset by 128, as u8: oneDNN is fastest with these.
   const bool int8 = arithmetic_of(model.scheme) == Arithmetic::int8;
   const std::vector<std::byte> tokens_of_a = product_activations(model, ProductShape(model, Which::gate_up, routing));
   const std::size_t width = tokens_of_a.size() / static_cast<std::size_t>(tokens);
@@ -210,7 +210,7 @@ void register_peers(const ModelBenchmarks& wanted) {
     }
 }
 
-/// A row a case: times, and how much longer the best peer takes than moecl.
+/// Prints a row per case: the times, and how much longer the best peer takes than moecl.
 void print_ratios(const std::vector<Measured>& all) {
   std::map<std::string, std::map<std::string, double>> products;
   for (const Measured& one : all) {

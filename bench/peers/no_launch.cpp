@@ -1,5 +1,5 @@
-// Preloaded, it leaves out the driver's part of launches while a benchmark of the host's time says so
-// (bench/host_time.hpp): the times that remain are moecl's own.
+// Preloaded, this library leaves out the driver's part of launches while a benchmark of host time asks for it
+// (bench/host_time.hpp). The times that remain are moecl's own.
 //
 //     LD_PRELOAD=libmoecl_no_launch.so moecl_bench --benchmark_filter=host_time
 #include <moecl/opencl.hpp>

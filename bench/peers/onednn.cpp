@@ -10,7 +10,7 @@ namespace {
 using dnnl::matmul;
 using dnnl::memory;
 
-// oneDNN 3 has no descriptors of operations beside those of primitives.
+// oneDNN 3 has descriptors of primitives only, none of operations.
 #if DNNL_VERSION_MAJOR >= 3
 template <class Primitive, class... Args>
 typename Primitive::primitive_desc describe(const dnnl::engine& engine, const Args&... args) {

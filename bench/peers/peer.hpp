@@ -1,5 +1,5 @@
 #pragma once
-// Libraries that multiply well and know no experts: each expert's rows are a product of their own.
+// Libraries that multiply well but know no experts: the rows of each expert are a separate product.
 #include <cstdint>
 #include <memory>
 
@@ -10,7 +10,7 @@ namespace moecl::bench {
 class Peer {
  public:
   virtual ~Peer() = default;
-  /// The next expert's weights, row-major [N, K]: f32, bf16 or i8. Copies them into the form the library likes.
+  /// Adds the next expert's weights, row-major [N, K]: f32, bf16 or i8. Copies them into the library's preferred form.
   virtual void add_expert(const void* weights) = 0;
   /// out [rows, N] = a [rows, K] x W^T: f32 to f32, bf16 to f32, u8 to i32.
   virtual void multiply(std::size_t expert, std::int64_t rows, const void* a, void* out) = 0;
@@ -25,9 +25,9 @@ class GatedSilu {
 };
 std::unique_ptr<GatedSilu> gated_silu(Arithmetic arithmetic, std::int64_t intermediate);
 
-/// `rows`: what an expert typically has, for the choice of the form.
+/// `rows`: the typical number of rows of an expert, for the choice of the weights' form.
 std::unique_ptr<Peer> onednn_peer(Arithmetic arithmetic, std::int64_t n, std::int64_t k, std::int64_t rows);
-/// f32 alone.
+/// Supports f32 only.
 std::unique_ptr<Peer> openblas_peer(std::int64_t n, std::int64_t k);
 
 }  // namespace moecl::bench

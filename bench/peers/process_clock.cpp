@@ -1,4 +1,4 @@
-// Preloaded, it makes clocks that only go forward count the processor time of the process: for measurements of one
+// Preloaded, this library makes monotonic clocks count the processor time of the process: for measurements of one
 // thread on a machine that has other work.
 //
 //     LD_PRELOAD=libmoecl_process_clock.so POCL_MAX_PTHREAD_COUNT=1 OMP_NUM_THREADS=1 moecl_bench_peers

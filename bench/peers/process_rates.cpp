@@ -1,5 +1,5 @@
-// How fast ranks exchange that are threads, processes of a node or processes of MPI, beside memcpy, and what the halves
-// of a layer take then. mpi_rates.c has the raw loop of MPI.
+// Exchange rates of ranks that are threads, processes of a node or processes of MPI, beside memcpy, and the times of a
+// layer's dispatch and combine for such ranks. mpi_rates.c has the raw loop of MPI.
 //
 //   moecl_process_rates threads 2
 //   for r in 0 1; do moecl_process_rates join NAME $r 2 & done; wait
@@ -79,8 +79,8 @@ void measure(Communicator& ranks) {
   ranks.share("end", {});
 }
 
-/// What the driver takes of an exchange: the rank's rows are ready (a marker completes), then they are there (what
-/// waits for a user event goes on).
+/// The driver's share of an exchange. It tells that the rank's rows are ready (a marker completes), then continues when
+/// the rows of others are there (a command that waits for a user event goes on).
 void measure_driver(Communicator& ranks) {
   const StreamView stream = ranks.stream();
   const double driver = median_of(501, [&] {
@@ -105,7 +105,7 @@ TensorView ids_of(const Buffer& memory, StreamView stream, std::int64_t tokens, 
   return {memory.view(), DType::i32, {tokens, top_k}};
 }
 
-/// A dispatch, and a combine, until the stream has finished.
+/// Times a dispatch, and a combine, each until the stream has finished.
 void measure_halves(Communicator& ranks) {
   constexpr std::int64_t hidden = 1024, top_k = 2;
   constexpr std::int32_t experts = 8;

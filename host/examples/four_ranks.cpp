@@ -1,5 +1,5 @@
-// A layer over four ranks, each with a quarter of the experts and tokens of its own. Together they give the bits of
-// one.
+// A layer over four ranks. Each rank has a quarter of the experts, and its own tokens. The outputs have the same bits
+// as those of one whole layer.
 //
 // usage: four_ranks MODEL_DIR
 #include <moecl/checkpoint.hpp>
@@ -23,14 +23,14 @@ double run(const char* model_dir) {
   const std::vector<float> input = random_values(ranks * rank_values, 1);
   std::vector<float> output(input.size());
 
-  // Ranks share a device here. On several, each rank's context and stream are of its own one.
+  // The ranks share one device here. With several devices, each rank has a context and a stream on its own device.
   const auto context = moecl::Context::create({moecl::select_devices().front()});
   std::vector<moecl::Stream> streams;
   std::vector<moecl::StreamView> views;
   for (std::int32_t r = 0; r < ranks; ++r) views.push_back(streams.emplace_back(*context).view());
 
   moecl::RankGroup group(views);
-  group.run([&](moecl::Communicator& world) {  // in a host thread of each rank
+  group.run([&](moecl::Communicator& world) {  // in a host thread for each rank
     const moecl::ExpertRank rank(world, /*tp=*/1, config.shape.experts);
     std::vector<std::int64_t> mine(static_cast<std::size_t>(rank.local_experts));
     std::iota(mine.begin(), mine.end(), rank.first_expert);

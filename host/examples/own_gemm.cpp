@@ -1,5 +1,5 @@
-// A product of one's own between dispatch and combine: two ranks bring tokens, moecl carries them to the ranks of their
-// experts, a kernel of this program multiplies them, moecl carries the weighted sums home.
+// The caller's own product between dispatch and combine. Two ranks bring tokens. moecl sends the tokens to the ranks of
+// their experts, a kernel of this program multiplies them, and moecl brings the weighted sums back.
 #include <moecl/context.hpp>
 #include <moecl/opencl.hpp>
 #include <moecl/strategy.hpp>
@@ -13,7 +13,7 @@ namespace {
 constexpr std::int32_t ranks = 2, E = 6, K = 2;
 constexpr std::int64_t T = 5, H = 32;  // tokens of each rank
 
-/// Row j of the rows that came is a row of some local expert e: row_ends[e - 1] <= j < row_ends[e].
+/// Received row j is a row of the local expert e with row_ends[e - 1] <= j < row_ends[e].
 const char* const source = R"(
 kernel void multiply(global const float* x, int x_first, global const int* index, int index_first, int divisor,
                      global const int* row_ends, int row_ends_first, int experts, global const float* weights,
@@ -39,12 +39,12 @@ void set_args(cl_kernel kernel, const Values&... values) {
   (check_cl(clSetKernelArg(kernel, number++, sizeof(values), &values)), ...);
 }
 
-/// Tensors of moecl may begin anywhere in their cl_mem; an absent one has none.
+/// First element in the cl_mem: a tensor of moecl may begin anywhere in it. An absent tensor has no cl_mem.
 cl_int first_of(const moecl::TensorView& view) {
   return view.present() ? static_cast<cl_int>(view.offset_elements()) : 0;
 }
 
-/// One rank's step: what comes home of its tokens.
+/// One rank's step. Returns the weighted sums of its tokens.
 std::vector<float> step(moecl::Context& context, cl_program program, moecl::Communicator& world,
                         const std::vector<float>& x, const std::vector<std::int32_t>& ids,
                         const std::vector<float>& weights, const std::vector<float>& matrices) {

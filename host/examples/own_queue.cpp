@@ -1,5 +1,5 @@
 // A checkpoint's layer inside an engine that has a context, a queue and memory of its own. The layer waits for the
-// engine's event and gives it one.
+// engine's event and returns an event.
 //
 // usage: own_queue DIR, with config.json, model.safetensors and golden.safetensors in it
 #include <moecl/checkpoint.hpp>
@@ -26,7 +26,7 @@ void check_cl(cl_int status, const char* what) {
   if (status != CL_SUCCESS) throw std::runtime_error(std::string(what) + ": OpenCL status " + std::to_string(status));
 }
 
-/// What an inference engine has already.
+/// What an inference engine already has: a context, a queue and memory.
 struct Engine {
   explicit Engine(cl_device_id device) {
     cl_int status = CL_SUCCESS;

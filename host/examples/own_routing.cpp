@@ -1,4 +1,4 @@
-// Experts that the caller chooses: the layer's router is asked first, then its choice comes back as the caller's own.
+// Experts that the caller chooses. A first pass uses the layer's router; a second pass gets its choice from the caller.
 //
 // usage: own_routing MODEL_DIR
 #include <moecl/checkpoint.hpp>
@@ -40,7 +40,7 @@ double run(const char* model_dir) {
   by_caller.out = out;
   by_caller.ids = ids;  // inputs
   by_caller.weights = weights;
-  by_caller.fault = fault;  // an id that is no expert's would set it
+  by_caller.fault = fault;  // an id that is no expert would set it
   by_caller.workspace = workspace.view();
   layer.forward(stream, by_caller);
   moecl::check_fault(stream, fault);

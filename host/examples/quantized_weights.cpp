@@ -1,5 +1,5 @@
-// Quantized weights from memory: int4, two codes in a byte, a scale for each 32 columns. A second layer has the numbers
-// that the codes stand for.
+// Quantized weights from memory: int4, two codes in a byte, a scale for each 32 columns. A second layer, for
+// comparison, has the dequantized weights.
 #include <moecl/moe_layer.hpp>
 
 #include <deque>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t T = 4, H = 64, I = 128, E = 4, K = 2, group = 32;
 
-/// A matrix that somebody has quantized: number = (code - 8) * scale.
+/// A matrix that is quantized already: number = (code - 8) * scale.
 struct Int4Matrix {
   Int4Matrix(std::int64_t n_rows, std::int64_t n_columns, std::uint32_t seed)
       : rows(n_rows),
@@ -20,13 +20,13 @@ struct Int4Matrix {
     for (std::int64_t i = 0; i < rows * columns; i += 2) {
       const auto both = static_cast<std::uint8_t>(generator());
       codes.push_back(both);
-      for (const int code : {both & 15, both >> 4})  // the first in the low half
+      for (const int code : {both & 15, both >> 4})  // the first code is in the low half
         numbers.push_back(static_cast<float>(code - 8) * scales[numbers.size() / static_cast<std::size_t>(group)]);
     }
   }
   moecl::WeightMatrix quantized() const {
     moecl::WeightMatrix matrix;
-    matrix.codes.type = moecl::CodeType::u4;  // counts from 8 where no zero point is given
+    matrix.codes.type = moecl::CodeType::u4;  // relative to 8 without a zero point
     matrix.codes.rows = rows;
     matrix.codes.columns = columns;
     matrix.codes.unit_bytes = 1;

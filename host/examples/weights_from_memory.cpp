@@ -1,4 +1,4 @@
-// A layer whose weights stand in the program's memory. A few lines of plain C++ say what comes out.
+// A layer with weights in the program's memory. A few lines of plain C++ compute the expected output.
 #include <moecl/moe_layer.hpp>
 
 #include <numeric>
@@ -15,7 +15,7 @@ struct Expert {
 
 double dot(const float* a, const float* b, std::size_t n) { return std::inner_product(a, a + n, b, 0.0); }
 
-/// The sum of the K experts of the largest logits, weighted by a softmax over those.
+/// The sum of the K experts with the largest logits, weighted by a softmax over these logits.
 std::vector<float> mixture(const float* x, const std::vector<float>& router, const std::vector<Expert>& experts) {
   std::vector<double> logit(E), sum(H);
   for (std::size_t e = 0; e < E; ++e) logit[e] = dot(&router[e * H], x, H);
@@ -53,7 +53,7 @@ double run() {
   shape.experts = E;
   shape.router.top_k = K;
   shape.router.renormalise = true;  // weights of a token sum to 1
-  moecl::MoeWeights weights;        // views: `experts` may go once the layer is made
+  moecl::MoeWeights weights;        // views: `experts` may be freed once the layer is made
   weights.router = matrix(router, E, H);
   for (const Expert& expert : experts) {
     moecl::ExpertMatrices matrices;

@@ -7,7 +7,7 @@
 namespace moecl::c_api {
 namespace {
 
-/// More items in one list than any operator takes: an unset count.
+/// Longer than any list that an operator takes. A larger count is one that the caller did not set.
 constexpr std::int64_t longest_list = 1 << 20;
 
 }  // namespace

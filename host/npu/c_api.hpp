@@ -1,6 +1,6 @@
 #pragma once
-// Converts the C structs of the operators by the same descriptions that the command line uses: a C struct and its C++
-// Args have the same members, so one walk over the fields of each, in the same order, pairs them.
+// Converts the C structs of the operators, by the descriptions that the command line uses too. A C struct and its C++
+// Args have the same members: walking the fields of both in the same order pairs them.
 #include <moecl/npu.h>
 
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace moecl::c_api {
 
-/// A member of a C struct.
+/// A pointer to a member of a C struct.
 using CField = std::variant<moecl_tensor*, moecl_tensor_list*, std::int64_t*, double*, std::int32_t*, moecl_int_list*,
                             const char**>;
 
@@ -39,7 +39,7 @@ struct CFields {
   }
 };
 
-/// Walks the C++ fields and takes the C field of each.
+/// The C fields in order. A visitor of the C++ fields takes the C field of each.
 struct FieldPairs {
   std::vector<CField> fields;
   std::size_t next = 0;
@@ -53,7 +53,7 @@ struct FieldPairs {
 TensorView to_view(const Context& context, const moecl_tensor& from, const char* what);
 npu::TensorList to_list(const Context& context, const moecl_tensor_list& from, const char* what);
 std::vector<std::int64_t> to_ints(const moecl_int_list& from, const char* what);
-/// dtype, rank and shape; memory stays.
+/// Sets dtype, rank, shape and strides. The memory stays.
 void describe_output(const TensorView& from, moecl_tensor& to);
 void describe_outputs(const npu::TensorList& from, moecl_tensor_list& to, const char* what);
 
@@ -169,7 +169,7 @@ Args read_args(const Context& context, CArgs& from) {
   return args;
 }
 
-/// What operators are called with: a stream, or for those of several ranks a communicator.
+/// The stream of the object with which an operator is called: a stream, or a communicator if it is collective.
 inline StreamView stream_of(moecl_stream* stream) { return required(stream, "stream").stream; }
 inline StreamView stream_of(moecl_communicator* ranks) { return required(ranks, "communicator").communicator.stream(); }
 
@@ -198,7 +198,7 @@ struct CallOf {
   Event done;
 };
 
-/// Events of the caller around the operator's commands.
+/// Reads the call. It waits for the caller's events, and signals out_event if the caller wants it.
 template <class Args, class CArgs>
 void read_call(CallOf<Args>& to, const Context& context, const CArgs* c_args, const moecl_call* how,
                std::uint32_t num_wait_events, _cl_event* const* wait_events, _cl_event** out_event) {
@@ -221,7 +221,7 @@ moecl_status operator_call(moecl_stream* stream, const CArgs* c_args, const moec
   });
 }
 
-/// As `operator_call`, by all ranks: they hear of a rank whose struct cannot be read.
+/// The same for a call of all ranks. If the struct of one rank cannot be read, all ranks hear of it.
 template <class Args, class CArgs>
 moecl_status operator_call(moecl_communicator* communicator, const CArgs* c_args, const moecl_call* how,
                            std::uint32_t num_wait_events, _cl_event* const* wait_events,
@@ -240,7 +240,7 @@ moecl_status operator_call(moecl_communicator* communicator, const CArgs* c_args
 }  // namespace moecl::c_api
 
 // NOLINTBEGIN(bugprone-macro-parentheses): `on` is a type
-/// The three C functions of an operator that is called with an `on`.
+/// The three C functions of an operator that is called with an object of type `on`.
 #define MOECL_C_OPERATOR_ON(on, function, Args)                                                                 \
   moecl_status function##_defaults(function##_args* args) {                                                     \
     return moecl::c_api::operator_defaults<moecl::npu::Args>(args);                                             \

@@ -9,7 +9,7 @@ namespace {
 
 bool is_float(DType dtype) { return dtype == DType::f64 || is_activation_dtype(dtype); }
 
-/// By the operators' own names.
+/// Whether an operand with this name is a weight matrix, by the names that the operators use.
 bool is_weights(std::string_view name) { return name == "weight" || name == "x2"; }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// How every operator is run: outputs checked against `infer`, the composition checked, tails filled, steps enqueued.
+// Runs an operator: checks its outputs against `infer`, checks its composition, fills tails, enqueues its steps.
 #include <moecl/error.hpp>
 
 #include <type_traits>
@@ -10,9 +10,9 @@
 
 namespace moecl::npu {
 
-/// Whose output is not what `infer` says. Errors: invalid_argument
+/// Errors: invalid_argument  the output is not what `infer` says
 void expect_output(const char* name, const TensorView& given, const TensorView& inferred);
-/// Errors: as expect_memory; weights may be a transposed matrix, which needs no copy
+/// Errors: as expect_memory. Weights may be a transposed matrix, which needs no copy
 void expect_operand_memory(const char* name, const TensorView& view);
 void fill_tail(StreamView stream, const TensorView& output, Tail tail);
 
@@ -28,7 +28,7 @@ void expect_tensors(const Args& args) {
   for_each_output(args, [&](const char* name, const TensorView& view) { expect_output(name, view, expected[next++]); });
 }
 
-/// Runs `body` with the operator's name in front of what it throws.
+/// Runs `body`. An Error that it throws gets the operator's name in front.
 template <class Body>
 auto named(const char* name, Body body) {
   try {
@@ -51,7 +51,7 @@ std::uint64_t measure(const Args& args, const Device& device, Composition<Args> 
   });
 }
 
-/// All that can be said against a call before anything is enqueued.
+/// Makes all checks of a call that are possible before anything is enqueued.
 template <class Args, class Compose>
 void check_call(const Device& device, const Args& args, const Call& how, Compose compose) {
   expect_tensors(args);
@@ -74,7 +74,7 @@ void check_call(const Device& device, const Args& args, const Call& how, Compose
   expect_apart(operands);
 }
 
-/// Of a call that was checked.
+/// Enqueues a call that check_call has accepted.
 template <class Args, class Compose>
 void enqueue_call(StreamView stream, const Args& args, const Call& how, Compose compose) {
   if (how.submit.wait.count != 0) enqueue_marker(stream, {how.submit.wait, nullptr});

@@ -1,6 +1,6 @@
 #pragma once
-// What is said once about every operator: its fields by name. The command line binds them, the page lists them, the C
-// interface converts them, and every call checks its outputs by them.
+// Describes the fields of every operator by name, in one place. The command line binds the fields, OPERATORS.md lists
+// them, the C interface converts them, and every call checks its outputs by them.
 #include <moecl/npu.hpp>
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace moecl::npu {
 
-/// Something the operator has on the device that moecl refuses.
+/// A feature of the NPU's operator that moecl refuses.
 struct Refusal {
   const char *what, *why;
 };

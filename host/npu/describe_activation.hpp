@@ -19,7 +19,7 @@ struct Describe<SwigluArgs> {
   }
 };
 
-/// The tensors of both forms.
+/// The input tensors of both forms.
 template <class A, class V>
 void visit_dequant_swiglu_inputs(A& a, V& visit) {
   visit.input("x", a.x, "[..., 2H] i32, f16, bf16 or f32");

@@ -7,7 +7,7 @@ namespace moecl::npu {
 
 inline constexpr std::array<const char*, 4> quant_types = {"int8", "quint4x2", "float8_e4m3fn", "float8_e5m2"};
 
-/// The fields that both operators begin with.
+/// The fields with which npu_dynamic_quant and npu_dynamic_quant_asymmetric begin.
 template <class A, class V>
 void visit_quant_inputs(A& a, V& visit) {
   visit.input("x", a.x, "[..., H] f16 or bf16, or beyond the operator f32");

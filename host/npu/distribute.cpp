@@ -10,7 +10,7 @@ namespace moecl::npu {
 
 std::int64_t Distribution::expand_rows() const {
   if (rank >= shared_ranks) return ranks * capacity();
-  const std::int64_t each = shared_ranks / shared_experts;  // ranks of one shared expert
+  const std::int64_t each = shared_ranks / shared_experts;  // ranks of each shared expert
   return most_tokens * quotient_up(ranks, each);
 }
 
@@ -48,7 +48,7 @@ std::vector<Agreed> Distribution::agreed() const {
 
 namespace {
 
-/// What a rank says first about its arguments.
+/// The first value that a rank shares: whether it accepts its arguments.
 constexpr std::int64_t refuses = 0, accepts = 1;
 
 }  // namespace
@@ -79,7 +79,7 @@ void check_together(Communicator& ranks, const char* name, const std::function<v
   if (refusal == nullptr) return;
   try {
     ranks.share(name, {refuses});
-  } catch (...) {  // the refusal is what this rank has to say
+  } catch (...) {  // this rank throws its refusal instead
   }
   std::rethrow_exception(refusal);
 }
@@ -108,7 +108,7 @@ TensorView window_like(Steps& steps, const TensorView& send) {
 
 namespace {
 
-/// Rows of a slab. Errors: invalid_data  more than it has room for
+/// The number of rows that a slab brings. Errors: invalid_data  more than the slab has room for
 std::int64_t rows_of(const SlabExchange& how, const Slab& slab, const std::vector<std::int32_t>& table) {
   const std::int64_t first = slab.list * how.table.shape[1];
   const auto end = [&](std::int64_t number) -> std::int64_t {

@@ -1,5 +1,5 @@
 #pragma once
-// What dispatch and combine have in common: who owns what, how large the windows are, and how the ranks come to agree.
+// What dispatch and combine share: which rank owns what, how large the windows are, and how the ranks agree on a call.
 #include <moecl/communicator.hpp>
 #include <moecl/npu_distribute.hpp>
 
@@ -11,11 +11,11 @@
 
 namespace moecl::npu {
 
-/// Where everything goes, from the parameters alone; see npu_distribute.hpp for the letters.
+/// Where experts and rows are, from the parameters alone. npu_distribute.hpp defines the letters.
 struct Distribution {
   std::int32_t ranks = 0, rank = 0;
   std::int32_t experts = 0, zero_experts = 0, copy_experts = 0, const_experts = 0;
-  std::int32_t shared_experts = 0, shared_ranks = 0;  ///< both 0 without ranks for them
+  std::int32_t shared_experts = 0, shared_ranks = 0;  ///< both 0 without shared ranks
   std::int64_t tokens = 0, most_tokens = 0;           ///< BS, Bmax
   std::int64_t top_k = 0, hidden = 0;
   DType dtype = DType::f32;
@@ -23,15 +23,15 @@ struct Distribution {
   bool hierarchy = false;
   std::int32_t ranks_per_server = 0;
 
-  std::int32_t owners() const { return shared_ranks + experts; }  ///< experts in order of rank, shared ones first
+  std::int32_t owners() const { return shared_ranks + experts; }  ///< a shared rank or an expert, in order of rank
   std::int32_t columns() const { return static_cast<std::int32_t>(top_k) + shared_experts; }  ///< slots of a token
-  std::int64_t experts_each() const { return experts / (ranks - shared_ranks); }              ///< nl of other ranks
+  std::int64_t experts_each() const { return experts / (ranks - shared_ranks); }              ///< nl of unshared ranks
   /// The owners of rank r are [first_owner(r), first_owner(r + 1)).
   std::int64_t first_owner(std::int32_t r) const {
     return r < shared_ranks ? r : shared_ranks + (r - shared_ranks) * experts_each();
   }
   std::int64_t local_experts() const { return rank < shared_ranks ? 1 : experts_each(); }
-  /// The most rows from one rank to another.
+  /// The maximum number of rows from one rank to another.
   std::int64_t capacity() const { return most_tokens * std::min(experts_each(), top_k); }
   std::int64_t window_rows() const { return ranks * capacity(); }
   std::int64_t expand_rows() const;  ///< A
@@ -41,11 +41,11 @@ struct Distribution {
   std::vector<Agreed> agreed() const;
 };
 
-/// Tokens or expert rows. Shape: [?, H]
+/// The rows that travel: tokens in dispatch, expert rows in combine. Shape: [?, H]
 inline const TensorView& rows_of(const MoeDistributeDispatchRows& args) { return args.x; }
 inline const TensorView& rows_of(const MoeDistributeCombineRows& args) { return args.expand_x; }
 
-/// Codes that dispatch moves.
+/// Whether rows of this type are codes, which dispatch moves unchanged.
 inline bool is_wire_code(DType dtype) { return dtype == DType::i8 || dtype == DType::u8 || dtype == DType::i32; }
 
 /// Checks the parameters that mean the same in all four operators.
@@ -57,7 +57,7 @@ Distribution distribution_of(const Args& args) {
           "expected rows of f32, f16 or bf16 [?, H], got {}", rows);
   require(args.expert_ids.rank == 2 && args.expert_ids.dtype == DType::i32 && args.expert_ids.shape[1] >= 1,
           "expert_ids: expected i32[BS, K], got {}", args.expert_ids);
-  static constexpr std::int64_t most = std::int64_t{1} << 20;  // of anything that is counted; products stay in range
+  static constexpr std::int64_t most = std::int64_t{1} << 20;  // limit of every count: keeps products in range
   const auto number = [](const char* name, std::int64_t value) {
     require(value >= 0 && value <= most, "{}: {} is not in [0, {}]", name, value, most);
     return static_cast<std::int32_t>(value);
@@ -94,42 +94,42 @@ Distribution distribution_of(const Args& args) {
   return d;
 }
 
-/// Rows sorted by something.
+/// The outputs of expert_sort.
 struct SortedIds {
   TensorView row_ends, sorted_slots, slot_rows;
 };
-/// @param ids  Shape: [?, ?] i32; others than those of [first, first + experts) are none
+/// @param ids  Shape: [?, ?] i32; slots with ids outside [first, first + experts) are left out
 SortedIds sort_ids(Steps& steps, const TensorView& ids, std::int32_t experts, std::int32_t first = 0);
 
-/// A slab that a peer has for this rank: number `from` of what it sends becomes number `to` of what comes. It has the
-/// rows from end `begin` to end `end` of a list of the table.
+/// A slab that this rank gets from `peer`: slab `from` of what the peer sends becomes slab `to` of what this rank
+/// receives. Its rows are counted by entries [begin, end) of list `list` in the table of cumulative ends.
 struct Slab {
   std::int32_t peer, from, to;
   std::int64_t list, begin, end;
 };
-/// Slabs of `capacity` rows, of which as many travel as exist. The table of cumulative ends is on the device.
+/// An exchange of slabs with room for `capacity` rows. Only rows that exist travel; a table on the device counts them.
 struct SlabExchange {
   std::int64_t capacity;
-  TensorView table;  ///< Shape: [lists, ends] i32
+  TensorView table;  ///< cumulative ends. Shape: [lists, ends] i32
   std::vector<Slab> slabs;
-  bool one_more = false;  ///< rows of a slab, where it has room
+  bool one_more = false;  ///< each slab also brings the row after its last one, if it has room
 };
-/// What stands in slabs here and comes to stand so. Shape: [slabs * capacity] or [slabs * capacity, ?]
+/// A tensor of slabs to send, and its counterpart to receive. Shape: [slabs * capacity] or [slabs * capacity, ?]
 struct Piece {
   TensorView send, recv;
 };
-/// All pieces in one exchange. Nothing moves while `ranks` is null.
+/// Exchanges all pieces at once. Nothing moves if `ranks` is null.
 void exchange_slabs(Communicator* ranks, const SlabExchange& how, const std::vector<Piece>& pieces);
-/// Memory for what comes in such slabs.
+/// A tensor in scratch with the shape of `send`, to receive into.
 TensorView window_like(Steps& steps, const TensorView& send);
-/// Lists of all ranks, one below the other, in one exchange. @param lists  Shape: [?] i32. @return  Shape: [ranks, ?]
+/// All-gathers several lists in one exchange. @param lists  Shape: [?] i32. @return  of each list, Shape: [ranks, ?]
 std::vector<TensorView> gather_lists(Steps& steps, Communicator* ranks, std::int32_t size,
                                      const std::vector<TensorView>& lists);
 
 /// The servers of comm_alg hierarchy: rank = server * each + index.
 struct Servers {
   std::int32_t each, count, mine, index;
-  std::optional<Communicator> near, alike;  ///< ranks of this server; those of this index. Empty while checking
+  std::optional<Communicator> near, alike;  ///< ranks of this server; ranks with this index. Empty while checking
 
   Servers(const Distribution& d, Communicator* ranks);
   Communicator* in_server() { return near ? &*near : nullptr; }
@@ -139,15 +139,15 @@ struct Servers {
 /// A vector as a matrix of one column.
 inline TensorView as_column(const TensorView& view) { return reshaped(view, {view.elements(), 1}); }
 
-/// Tells the others that this rank accepts its arguments, and hears from them.
-/// Errors: invalid_argument  somebody refuses, or ranks disagree; the group goes on
+/// Tells the other ranks that this rank accepts its arguments, and learns whether they accept theirs.
+/// Errors: invalid_argument  a rank refuses, or ranks disagree; the group stays usable
 void agree(Communicator& ranks, const char* name, const std::vector<Agreed>& mine);
 
-/// Runs `check`, of this rank's arguments. An Error of it is a refusal: the others hear of it in `agree`, and the group
-/// goes on. Anything else ends the group.
+/// Runs `check` on this rank's arguments. If it throws an Error, this rank refuses: the others hear of it in `agree`,
+/// and the group stays usable. Any other exception ends the group.
 void check_together(Communicator& ranks, const char* name, const std::function<void()>& check);
 
-/// The parameters with the server size that the group has, where hierarchy leaves it to the group.
+/// The parameters; with hierarchy and ranks_per_server 0, ranks_per_server is set to the group's ranks per node.
 /// Errors: unsupported  its servers do not have equal runs of ranks
 template <class Args>
 Args with_servers(Args args, const Communicator& ranks) {
@@ -157,7 +157,7 @@ Args with_servers(Args args, const Communicator& ranks) {
   return args;
 }
 
-/// Workspace of a call: where the group says the server size, the most that it may need.
+/// Workspace of a call. If the group determines the server size, the maximum over all sizes.
 template <class Args>
 std::uint64_t measure_for_servers(const Args& args, const Device& device, Composition<Args> compose) {
   std::uint64_t most = measure(args, device, compose);
@@ -168,8 +168,8 @@ std::uint64_t measure_for_servers(const Args& args, const Device& device, Compos
   return most;
 }
 
-/// As `call`, by all ranks. `compose` takes the communicator too: null while checking.
-/// @param more  must be alike, beside the distribution
+/// As `call`, for a call of all ranks. `compose` also takes the communicator, which is null while checking.
+/// @param more  values that must be the same on all ranks, in addition to those of the distribution
 template <class Args, class Compose>
 void call_together(Communicator& ranks, const Args& given, const Call& how, Compose compose,
                    const std::vector<Agreed>& more) {

@@ -42,7 +42,7 @@ mx_quantize::Rounding rounding_of(RoundMode mode) {
   fail(ErrorCode::invalid_argument, "round_mode: codes are rounded by rint, floor or round");
 }
 
-/// The axis counted from the first dimension, checked.
+/// Checks the axis, and counts it from the first dimension.
 std::size_t axis_of(const DynamicMxQuantArgs& args) {
   require(args.axis >= -args.x.rank && args.axis < args.x.rank, "axis: {} is outside [{}, {})", args.axis, -args.x.rank,
           args.x.rank);
@@ -57,7 +57,7 @@ mx_quantize::Args kernel_of(const DynamicMxQuantArgs& args) {
     return std::accumulate(first, last, std::int64_t{1}, std::multiplies<>());
   };
   const std::int64_t before = product(shape.begin(), axis), length = *axis, after = product(axis + 1, shape.end());
-  const std::int64_t codes = is_fp4(args.dst_type) ? 2 : 1;  // to a byte
+  const std::int64_t codes = is_fp4(args.dst_type) ? 2 : 1;  // codes in a byte
   const bool last = axis + 1 == shape.end();
   mx_quantize::Args kernel;
   kernel.x = reshaped(args.x, {before, length, after});

@@ -39,7 +39,7 @@ quantize_rows::Args row_kernel_of(const Args& args) {
   return kernel;
 }
 
-/// Groups say which smooth vector a row has; rows past the last group are not quantized.
+/// The group of a row selects its smooth vector. Rows past the last group are not quantized.
 template <class Args>
 void run(Steps& steps, const Args& args, quantize_rows::Args kernel) {
   if (args.group_index.present()) {

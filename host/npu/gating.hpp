@@ -22,7 +22,7 @@ inline std::vector<std::int64_t> chosen_shape(const TensorView& x, std::int64_t 
   return shape;
 }
 inline TensorView rows_if_present(const TensorView& view) { return view.present() ? as_rows(view) : TensorView(); }
-/// `finished` of [..., E] rows as one flag for each.
+/// `finished` as one flag for each row of x [..., E].
 inline TensorView flags_of_rows(const TensorView& finished, const TensorView& x) {
   if (!finished.present()) return {};
   bool same = finished.rank == x.rank - 1;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t most_experts = 1024, most_listed_experts = 128;
 
-/// x and weight pair up: as many products as x has tensors, each without groups.
+/// Whether x and weight pair up: one product for each tensor of x, without groups.
 bool pairs_up(const GroupedMatmulArgs& args) { return args.group_type == -1 || args.x.size() > 1; }
 bool gives_list(const GroupedMatmulArgs& args) { return args.split_item < 2; }
 
@@ -35,7 +35,7 @@ std::optional<ActivationFunction> activation_of(const GroupedMatmulArgs& args) {
   }
 }
 
-/// The element of a list that belongs to a product; a list of one tensor serves the one product there is.
+/// The element of `list` for product i. The list has one tensor for each product.
 TensorList element(const char* name, const TensorList& list, std::size_t i, std::size_t products) {
   if (list.empty()) return {};
   require(list.size() == products, "{}: expected {} tensors as x, got {}", name, products, list.size());
@@ -102,7 +102,7 @@ void compose(Steps& steps, const GroupedMatmulArgs& args) {
   run_activated(steps, args, product, args.y.front());
 }
 
-/// Groups of K: the only operand beside x and weight is the list.
+/// Groups along K: the group list is the only operand besides x and weight.
 void infer_k_groups(GroupedMatmulArgs& args, const WeightShape& weights) {
   require(!gives_list(args), "split_item: expected 2 or 3 with group_type 2, got {}", args.split_item);
   require(weights.experts == 1 && is_activation_dtype(args.x.front().dtype) && is_activation_dtype(weights.dtype) &&

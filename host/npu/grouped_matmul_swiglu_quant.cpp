@@ -7,7 +7,7 @@
 namespace moecl::npu {
 namespace {
 
-/// What the three forms differ in.
+/// The arguments of the three operators in one form.
 struct Form {
   Product product;
   TensorView group_list, smooth_scale;
@@ -91,7 +91,7 @@ void run(Steps& steps, Form form) {
   run_product(steps, form.product, activation.x);
   activation.row_ends = form.product.row_ends;
   if (form.limit > 0) {
-    // silu with both halves clamped
+    // With alpha 1 and bias 0 this is silu(gate) * up, both clamped.
     activation.activation.function = ActivationFunction::swigluoai;
     activation.activation.alpha = 1;
     activation.activation.bias = 0;

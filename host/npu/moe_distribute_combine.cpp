@@ -32,11 +32,11 @@ void infer_combine(Args& args) {
   set_shape(args.out, args.expand_x.dtype, {d.tokens, d.hidden});
 }
 
-/// The rows that this rank computed, on their way to the ranks whose tokens they are.
+/// How the rows that this rank computed return to the ranks of their tokens.
 struct Returning {
-  TensorView to_send;      ///< which row stands where in the window. Shape: [ranks * capacity] i32
-  TensorView source_ends;  ///< rows by the rank they go to, cumulative. Shape: [ranks] i32
-  SortedIds home;          ///< this rank's own slots
+  TensorView to_send;      ///< the row at each place of the send window. Shape: [ranks * capacity] i32
+  TensorView source_ends;  ///< rows for each destination rank, cumulative. Shape: [ranks] i32
+  SortedIds home;          ///< this rank's own slots, sorted by owner
   expert_routes::Args routes;
 };
 
@@ -74,7 +74,7 @@ Returning compose_routes(Steps& steps, const Args& args, const Distribution& d) 
   return r;
 }
 
-/// Rows come home from every rank, as many as this rank's tokens have there.
+/// The exchange that brings back the rows of this rank's tokens. The sort of its own slots counts them.
 SlabExchange homewards(const Distribution& d, const Returning& r) {
   SlabExchange how{d.capacity(), reshaped(r.home.row_ends, {1, d.owners()}), {}};
   for (std::int32_t from = 0; from < d.ranks; ++from)
@@ -82,7 +82,7 @@ SlabExchange homewards(const Distribution& d, const Returning& r) {
   return how;
 }
 
-/// Strict mode: what dispatch said about the rows against what this call's ids and mask say.
+/// Strict mode: compares dispatch's row information with this call's ids and mask.
 void compose_check(Steps& steps, const MoeDistributeCombineV2Args& args, const Distribution& d, const Returning& r,
                    Communicator* ranks) {
   expect_tensor(args.assist_info_for_combine, "assist_info_for_combine", DType::i32, {-1});
@@ -95,7 +95,7 @@ void compose_check(Steps& steps, const MoeDistributeCombineV2Args& args, const D
   steps.run(window_slots::Outgoing{r.home.row_ends, r.home.sorted_slots, d.ranks, expected, d.shared_ranks});
   steps.fill(told, 0xFFFFFFFFU);
   SlabExchange how = homewards(d, r);
-  how.one_more = true;  // which has to be none
+  how.one_more = true;  // the extra entry must be -1
   exchange_slabs(ranks, how, {{source_slots, told}});
   steps.run(index_vectors::Expect{told, expected, steps.fault()});
 }
@@ -109,7 +109,7 @@ void compose_check(Steps& steps, const MoeDistributeCombineArgs& args, const Dis
     steps.run(index_vectors::Expect{args.expand_idx, reshaped(positions, {d.tokens * d.top_k}), steps.fault()});
 }
 
-/// Rows of copy and constant experts, as what combine adds to the row of a slot.
+/// Makes the rows of copy and constant experts. combine adds them to the rows of their slots as a bias.
 void compose_special(Steps& steps, const MoeDistributeCombineV2Args& args, const Distribution& d, const Returning& r,
                      combine::Args& sum) {
   if (d.copy_experts + d.const_experts == 0) return;
@@ -123,9 +123,9 @@ void compose_special(Steps& steps, const MoeDistributeCombineV2Args& args, const
                                 sum.bias});
 }
 
-/// Rows for the wire, as comm_quant_mode has them there.
+/// Makes the rows to send, as comm_quant_mode says.
 /// @param index  which rows; absent: all
-/// @return  i8 with `scales`, or rows of the type of `plain`, not written before: MX codes are sent as their numbers
+/// @return  i8 with `scales`, or new rows of type `plain`: MX codes are sent as the numbers that they stand for
 TensorView wire_rows(Steps& steps, std::int64_t comm_quant_mode, const TensorView& rows, const TensorView& index,
                      DType plain, TensorView& scales) {
   const std::int64_t count = index.present() ? index.shape[0] : rows.shape[0], hidden = rows.shape[1];
@@ -154,7 +154,7 @@ TensorView wire_rows(Steps& steps, std::int64_t comm_quant_mode, const TensorVie
   return send;
 }
 
-/// Rows and their scales, as what `sum` adds.
+/// Exchanges rows and their scales; what arrives becomes the rows that `sum` adds.
 void exchange_wire(Steps& steps, Communicator* ranks, const SlabExchange& how, const TensorView& rows,
                    const TensorView& scales, combine::Args& sum) {
   sum.rows = window_like(steps, rows);
@@ -166,7 +166,7 @@ void exchange_wire(Steps& steps, Communicator* ranks, const SlabExchange& how, c
   exchange_slabs(ranks, how, pieces);
 }
 
-/// Every row goes home by itself.
+/// Every row returns to its token's rank by itself.
 template <class Args>
 void compose_fullmesh(Steps& steps, const Args& args, const Distribution& d, const Returning& r, Communicator* ranks,
                       combine::Args& sum) {
@@ -180,8 +180,8 @@ void compose_fullmesh(Steps& steps, const Args& args, const Distribution& d, con
   if constexpr (is_v2<Args>) compose_special(steps, args, d, r, sum);
 }
 
-/// Rows meet at the rank of their server that has the home's index; its weighted sums of the tokens that have some
-/// cross to the home.
+/// Each row goes to the rank of this server that has the index of the row's home rank. That rank makes the weighted
+/// sums of the tokens that have rows here, and sends them to the home rank.
 void compose_hierarchy(Steps& steps, const MoeDistributeCombineV2Args& args, const Distribution& d, const Returning& r,
                        Communicator* ranks, combine::Args& sum) {
   Servers servers(d, ranks);
@@ -213,7 +213,8 @@ void compose_hierarchy(Steps& steps, const MoeDistributeCombineV2Args& args, con
   partial.scratch = steps.scratch_bytes(scatter_add::scratch_bytes(window, partial_rows, steps.caps()));
   steps.run(partial);
 
-  // Of the tokens of each home those that have rows here, as one group of owners: all that are counted.
+  // Lists, for each home rank, the tokens that have rows here. Row counts serve as owners: counts from 1 on are one
+  // group.
   const auto slabs_of = [&](const TensorView& owners, std::int32_t first, std::int32_t each, std::int32_t slabs,
                             std::int32_t groups) {
     const TensorView ids = steps.scratch(DType::i32, {owners.shape[0], groups});
@@ -230,7 +231,7 @@ void compose_hierarchy(Steps& steps, const MoeDistributeCombineV2Args& args, con
   const TensorView crossing = wire_rows(steps, args.comm_quant_mode, partial.out, to_cross, d.dtype, scales);
 
   const SortedIds home = slabs_of(r.routes.owners, 0, servers.each * static_cast<std::int32_t>(d.local_experts()), 1,
-                                  count);  // of this rank's tokens, by server
+                                  count);  // this rank's tokens, by server
   SlabExchange homes{d.most_tokens, reshaped(home.row_ends, {1, count}), {}};
   for (std::int32_t server = 0; server < count; ++server)
     homes.slabs.push_back({server, servers.mine, server, 0, server, server + 1});
@@ -265,7 +266,7 @@ std::uint64_t workspace_of(const Args& args, const Device& device) {
   return measure_for_servers<Args>(args, device, [](Steps& steps, const Args& a) { compose(steps, a, nullptr); });
 }
 
-/// Rows read, sent and summed where windows are full.
+/// The cost with full windows: rows are read, sent and summed.
 template <class Args>
 OperatorCost combine_cost(const Args& args) {
   const Distribution d = distribution_of(args);

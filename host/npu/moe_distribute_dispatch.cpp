@@ -15,7 +15,7 @@ namespace {
 template <class Args>
 constexpr bool is_v2 = std::is_same_v<Args, MoeDistributeDispatchV2Args>;
 
-/// What the caller wants rows to become.
+/// The codes that the caller asks for.
 struct Asked {
   std::optional<DType> dtype;
   RowCodeType codes = RowCodeType::none;
@@ -23,7 +23,7 @@ struct Asked {
 Asked asked_by(const MoeDistributeDispatchV2Args& args) { return {args.y_dtype, args.y_codes}; }
 Asked asked_by(const MoeDistributeDispatchArgs& /*args*/) { return {}; }
 
-/// fp8 that is asked for. Errors: invalid_argument  it is no fp8
+/// The fp8 format that the caller asks for; e4m3 by default. Errors: invalid_argument  y_dtype is not fp8
 Minifloat fp8_of(const Asked& asked, std::int64_t quant_mode) {
   if (asked.dtype == DType::f8_e5m2) return fp8_e5m2;
   require(!asked.dtype || asked.dtype == DType::f8_e4m3,
@@ -42,7 +42,7 @@ RowCodes given_rows(quantize_rows::Codes codes, const TensorView& scale) {
   return how;
 }
 
-/// MX blocks of quant_mode 4 and 5.
+/// The MX blocks of quant_mode 4 and 5.
 RowCodes blocks_of(const Asked& asked, std::int64_t quant_mode) {
   if (quant_mode == 4 && asked.codes == RowCodeType::e2m1) return mx_rows(fp4_e2m1, mx_quantize::ScaleRule::floor_amax);
   if (quant_mode == 4 && asked.codes == RowCodeType::e1m2) return mx_rows(fp4_e1m2, mx_quantize::ScaleRule::floor_amax);
@@ -54,7 +54,7 @@ RowCodes blocks_of(const Asked& asked, std::int64_t quant_mode) {
   return how;
 }
 
-/// How rows become codes on their way; none: they stay as they are.
+/// How rows are quantized before they travel; none: they stay as they are.
 template <class Args>
 std::optional<RowCodes> wire_codes(const Args& args) {
   using quantize_rows::Codes;
@@ -116,7 +116,7 @@ void expect_scales(const Args& args, const Distribution& d, const std::optional<
   expect_tensor(scales, "scales", DType::f32, {d.shared_experts + d.experts, d.hidden});
 }
 
-/// The rows' scales, if they have any: those of `count` rows.
+/// Sets the shape of dynamic_scales for `count` rows; absent if rows have no scales.
 template <class Args>
 void set_scales(Args& args, const Distribution& d, const std::optional<RowCodes>& codes, std::int64_t count) {
   args.dynamic_scales.rank = 0;
@@ -160,7 +160,7 @@ void infer_dispatch(Args& args) {
   }
 }
 
-/// What this rank sends, and how it gets there.
+/// What this rank sends: its routes, its codes, and its slots sorted by owner.
 struct Sending {
   expert_routes::Args routes;
   std::optional<RowCodes> codes;
@@ -195,7 +195,7 @@ Sending compose_routes(Steps& steps, const Args& args, const Distribution& d) {
   return s;
 }
 
-/// Rows as they travel: of x by index, with the scales that they have then.
+/// Makes the rows that travel: rows of x by index, moved or quantized, and their scales.
 template <class Args>
 void compose_rows(Steps& steps, const Args& args, const Sending& s, MovedRows moved, std::int64_t count,
                   TensorView& rows, TensorView& scales) {
@@ -210,8 +210,8 @@ void compose_rows(Steps& steps, const Args& args, const Sending& s, MovedRows mo
   if (scales.present()) move_all(steps, args.scales, moved.index, moved.divisor, {}, scales);
 }
 
-/// What came, in the order of the experts.
-/// @param each  slots of a place, which has one row
+/// Writes the received rows to the outputs, in expert order.
+/// @param each  slots of a place of the window; a place has one row
 template <class Args>
 void deliver(Steps& steps, const Args& args, const Parcel& window, const SortedIds& order, std::int32_t each) {
   const auto rows_to = [&](const TensorView& from, const TensorView& out, std::int32_t divisor) {
@@ -230,7 +230,7 @@ void compose_counts(Steps& steps, const Args& args, const Distribution& d, const
                                  args.expert_token_nums_type == 0, d.shared_ranks});
 }
 
-/// A row for each pair, straight to its expert's rank.
+/// Sends a row for each (token, expert) pair directly to the rank of the expert.
 template <class Args>
 void compose_fullmesh(Steps& steps, const Args& args, const Distribution& d, const Sending& s, Communicator* ranks) {
   const std::int64_t window = d.window_rows();
@@ -263,7 +263,7 @@ void compose_fullmesh(Steps& steps, const Args& args, const Distribution& d, con
   }
 }
 
-/// Server by server. Codes that depend on the expert travel as a row for each pair, all else as one for each token.
+/// Sends rows server by server: one for each token, or one for each pair if codes depend on the expert.
 void compose_hierarchy(Steps& steps, const MoeDistributeDispatchV2Args& args, const Distribution& d, const Sending& s,
                        Communicator* ranks) {
   const bool pairs = by_expert(args);
@@ -313,7 +313,7 @@ std::uint64_t workspace_of(const Args& args, const Device& device) {
   return measure_for_servers<Args>(args, device, [](Steps& steps, const Args& a) { compose(steps, a, nullptr); });
 }
 
-/// Rows read, sent and written where windows are full.
+/// The cost with full windows: rows are read, sent and written.
 template <class Args>
 OperatorCost dispatch_cost(const Args& args) {
   const Distribution d = distribution_of(args);

@@ -13,7 +13,7 @@ namespace {
 bool drops(const MoeFinalizeRoutingArgs& args) { return args.drop_pad_mode % 2 == 1; }
 bool columns(const MoeFinalizeRoutingArgs& args) { return args.drop_pad_mode < 2; }
 
-/// Reports indices outside [low, high): the device would read past its tensors there, `combine` leaves them out.
+/// Reports indices outside [low, high): the NPU would read past its tensors there; `combine` leaves them out.
 void check_indices(Steps& steps, const TensorView& indices, std::int64_t low, std::int64_t high) {
   if (!steps.strict()) return;
   index_vectors::Narrow narrow;

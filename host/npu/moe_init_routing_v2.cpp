@@ -24,7 +24,7 @@ struct Sizes {
   std::int64_t experts() const { return end - first; }
 };
 
-/// How a quant_mode that quantizes makes codes; none for another.
+/// How quant_mode quantizes; none if it does not.
 std::optional<RowCodes> codes_of(const MoeInitRoutingV2Args& args) {
   using quantize_rows::Codes;
   using quantize_rows::Rounding;
@@ -149,7 +149,7 @@ void bring_rows(Steps& steps, const MoeInitRoutingV2Args& args, const Sizes& siz
   if (codes) {
     const TensorView out = reshaped(args.expanded_x, {sizes.rows, codes->width(sizes.hidden)});
     if (has_smooth(args.quant_mode)) from.smooth = args.scale;
-    const bool pairs = scale.present() && scale.rank == 3;  // of fp8 groups
+    const bool pairs = scale.present() && scale.rank == 3;  // the scales of fp8 groups come in pairs
     return quantize_moved(steps, *codes, from, out,
                           pairs ? reshaped(scale, {scale.shape[0], 2 * scale.shape[1]}) : scale);
   }

@@ -10,7 +10,7 @@
 namespace moecl::npu {
 namespace {
 
-/// A row's expert follows from the blocks of (rank, expert); sorting rows by expert keeps the order of the ranks.
+/// A row's expert follows from its (rank, expert) block. A stable sort by expert keeps the order of the ranks.
 void compose(Steps& steps, const MoeReRoutingArgs& args) {
   const std::int64_t rows = args.tokens.shape[0];
   const std::int64_t blocks = args.expert_token_num_per_rank.elements();

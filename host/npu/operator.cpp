@@ -16,7 +16,7 @@
 namespace moecl::npu {
 namespace {
 
-/// What a parameter's value is written as.
+/// The value of a parameter as text.
 template <class T>
 std::string text_of(const T& value) {
   if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
@@ -32,7 +32,7 @@ std::string text_of(const T& value) {
   }
 }
 
-/// As a case file writes it.
+/// The value as text in the notation of a case file.
 std::string text_of(const Value& value) {
   return std::visit(
       [](const auto& held) {

@@ -1,16 +1,16 @@
 #pragma once
-// What dispatch sends: rows with all that goes with them.
+// What dispatch sends: rows, and the tensors that travel with them.
 #include "host/npu/distribute.hpp"
 #include "host/npu/row_codes.hpp"
 
 namespace moecl::npu {
 
-/// Rows of tokens, or of single pairs; in slabs where they travel. What is absent does not.
+/// Rows of tokens or of (token, expert) pairs; in slabs when they travel. Absent tensors do not travel.
 struct Parcel {
   TensorView rows, scales;  ///< codes with their scales, or rows as they are
-  TensorView weights;       ///< of each pair of a row
-  TensorView slots;         ///< i32: which row of its rank it is, times `divisor` of window_slots::Sources
-  TensorView owners;        ///< i32, of each pair of a row, -1 where there is none
+  TensorView weights;       ///< one for each pair of a row
+  TensorView slots;         ///< i32: the number of the row in its rank, times `divisor` of window_slots::Sources
+  TensorView owners;        ///< i32, one for each pair of a row; -1: no owner
 
   static constexpr TensorView Parcel::*parts[] = {&Parcel::rows, &Parcel::scales, &Parcel::weights, &Parcel::slots,
                                                   &Parcel::owners};
@@ -21,7 +21,7 @@ struct Parcel {
       if ((this->*part).present()) pieces.push_back({this->*part, there.*part});
     return pieces;
   }
-  /// Memory for what comes in such slabs. Nobody owns what does not come.
+  /// Memory to receive such slabs. Places that receive no row have no owners.
   Parcel window(Steps& steps) const {
     Parcel there;
     for (const auto part : parts)
@@ -31,23 +31,23 @@ struct Parcel {
   }
 };
 
-/// Memory for `count` of them, each like one of `view`.
+/// Scratch for `count` rows, each like a row of `view`.
 inline TensorView room_for(Steps& steps, std::int64_t count, const TensorView& view, DType dtype) {
   return view.rank == 1 ? steps.scratch(dtype, {count}) : steps.scratch(dtype, {count, view.shape[1]});
 }
 
-/// As move_rows, where rows may be single numbers.
+/// As move_rows. The rows of a vector are single numbers.
 inline void move_all(Steps& steps, const TensorView& from, const TensorView& index, std::int32_t divisor,
                      const TensorView& row_ends, const TensorView& to) {
   const auto matrix = [](const TensorView& view) { return view.rank == 1 ? as_column(view) : view; };
   move_rows(steps, {matrix(from), index, divisor, row_ends, 0, {}, {}}, matrix(to));
 }
 
-/// A row crosses to each server that has an owner of it once, to the rank there that has its own rank's index; that one
-/// hands it on to each rank of its server that has one.
-/// @param own  Without slots. @param by_owner  ends of this rank's pairs by owner
-/// @param all_ends  out: those of all ranks. Shape: [ranks, owners]
-/// @return  a slab of each rank's rows
+/// Sends each row once to every server that owns one of its pairs, to the rank there with the sender's index. That rank
+/// forwards the row to every rank of its server that owns one of the pairs.
+/// @param own  without slots. @param by_owner  cumulative ends of this rank's pairs, sorted by owner
+/// @param all_ends  out: by_owner of all ranks. Shape: [ranks, owners]
+/// @return  one slab for the rows of each rank
 Parcel server_by_server(Steps& steps, const Distribution& d, const Parcel& own, const TensorView& by_owner,
                         Communicator* ranks, TensorView& all_ends);
 

@@ -38,7 +38,7 @@ PackedWeights pack(Steps& steps, const TensorList& weight, const WeightShape& sh
   return packed;
 }
 
-/// Vectors of one tensor for all experts, or of a list with one for each, as [E, G, N], or [E, 1, 1].
+/// The experts' vectors as [E, G, N] or [E, 1, 1], from one tensor for all experts or from a list with one for each.
 TensorView stacked(Steps& steps, const char* name, const TensorList& list, const WeightShape& weights) {
   if (list.empty()) return {};
   const auto lists = static_cast<std::int64_t>(list.size());
@@ -69,7 +69,7 @@ void expect_absent(const char* name, const TensorList& list, const char* when) {
   require(list.empty(), "{}: is not for {}, got {}", name, when, list.empty() ? "" : list.front().describe());
 }
 
-/// x and weights are floats, or become so.
+/// x is float; weights are float or are converted to x's dtype.
 void float_product(Steps& steps, const Product& product, const WeightShape& weights, grouped_gemm::Args& args) {
   expect_absent("scale", product.scale, "float x");
   expect_absent("offset", product.offset, "float x");
@@ -99,14 +99,14 @@ void integer_product(Steps& steps, const Product& product, const WeightShape& we
   const TensorView scale = stacked(steps, "scale", product.scale, weights);
   require(scale.present(), "scale: is needed for an output of {}", name(args.out.dtype));
   args.a_scale = product.x_scale;
-  if (scale.shape[1] > 1) {  // A scale for each group of K cannot wait for the sum.
+  if (scale.shape[1] > 1) {  // Scales of groups of K must be applied before the sum.
     args.weights = pack(steps, product.weight, weights, DType::f32, scale, {});
   } else {
     args.weights = pack(steps, product.weight, weights, DType::i8, {}, {});
     args.weight_scale = without_groups("scale", scale);
   }
   if (product.assist && weights.dtype == DType::i32 && args.bias.present()) {
-    // The device multiplies the high nibble of x and the low nibble less 8; the assist matrix makes up for the 8.
+    // The NPU multiplies the high nibble of x, and the low nibble minus 8. The assist matrix compensates for the 8.
     args.a_zero_point = 8;
     args.a_scale_bias = true;
   }

@@ -20,7 +20,7 @@ TensorView as_bytes(const TensorView& view) {
   return bytes;
 }
 
-/// [R, n] as [R, n, 1]: rows may be apart.
+/// [R, n] as [R, n, 1]. Rows may be strided.
 TensorView with_inner(TensorView view) {
   view.shape[2] = view.stride[2] = 1;
   view.rank = 3;

@@ -1,5 +1,5 @@
 #pragma once
-// How rows become codes where operators move them: what their quant_modes mean.
+// How operators quantize rows while they move them: the meaning of their quant_modes.
 #include <moecl/mx_quantize.hpp>
 #include <moecl/quantize_rows.hpp>
 
@@ -9,24 +9,25 @@
 
 namespace moecl::npu {
 
-/// Integers or floats with a scale for each row, for groups of 128 columns or given; or MX blocks.
+/// How rows are quantized: to integers or floats with a scale for each row, for each 128 columns or given; or to MX
+/// blocks.
 struct RowCodes {
-  quantize_rows::Args rows;                 ///< their rules, without tensors but given scales
-  std::optional<mx_quantize::Args> blocks;  ///< the rules of MX blocks instead
-  bool int4 = false;                        ///< of rows: two to a byte
-  std::int64_t scales_align = 1;            ///< of groups: a row's scales are filled up to a multiple of it
+  quantize_rows::Args rows;                 ///< the rules; no tensors but scales that are given
+  std::optional<mx_quantize::Args> blocks;  ///< the rules of MX blocks, instead of `rows`
+  bool int4 = false;                        ///< with `rows`: int4 codes, two in a byte
+  std::int64_t scales_align = 1;            ///< with groups: the scales of a row are padded to a multiple of it
 
   bool given() const;   ///< scales are not outputs
-  DType dtype() const;  ///< i8, or u8 of all other codes
+  DType dtype() const;  ///< i8 for int8, u8 for all other codes
   DType scale_dtype() const;
-  std::int64_t width(std::int64_t hidden) const;  ///< of a row of codes
-  /// Scales of a row. Shape: [], or [S]
+  std::int64_t width(std::int64_t hidden) const;  ///< number of elements in a row of codes
+  /// The shape of the scales of one row: [] or [S].
   std::vector<std::int64_t> row_scales(std::int64_t hidden) const;
-  /// Errors: invalid_argument  rows that cannot be packed, a type that is not quantized
+  /// Errors: invalid_argument  rows that cannot be packed, or a type that cannot be quantized
   void check(const TensorView& x) const;
 };
 
-/// Rows of x by index, where they are valid, times smooth vectors; as quantize_rows::Args has them.
+/// The rows to move: the valid rows of x by index, times smooth vectors. The fields are as in quantize_rows::Args.
 struct MovedRows {
   TensorView x, index;
   std::int32_t divisor = 1;
@@ -39,9 +40,9 @@ struct MovedRows {
 /// @param scale  Shape: [R] or [R, S]; absent where scales are given
 void quantize_moved(Steps& steps, const RowCodes& how, const MovedRows& from, const TensorView& codes,
                     const TensorView& scale);
-/// Floats, and codes of whole bytes.
+/// Whether rows of this type can be moved: floats, and codes of whole bytes.
 inline bool is_movable(DType dtype) { return is_activation_dtype(dtype) || dtype == DType::i8 || dtype == DType::u8; }
-/// Rows as they are, of any storage type.
+/// Moves rows unchanged, of any storage type.
 void move_rows(Steps& steps, const MovedRows& from, const TensorView& out);
 
 RowCodes float_rows(quantize_rows::Codes codes, quantize_rows::Rounding rounding, std::int32_t group = 0);

@@ -5,19 +5,19 @@
 namespace moecl::npu {
 namespace {
 
-/// Groups of neighbouring ranks, by their owners: so many each, from one on.
+/// `count` groups of neighbouring ranks. Each has `owners_each` owners; those of the first group start at first_owner.
 struct Groups {
   std::int32_t first_owner, owners_each, count;
 };
 
-/// Rows, which stand in `slabs`, by the group that they reach: once each.
+/// Sorts the rows of `slabs` slabs by the groups that they reach. A row stands once in each group that it reaches.
 SortedIds by_group(Steps& steps, const TensorView& owners, const Groups& groups, std::int32_t slabs) {
   const TensorView ids = steps.scratch(DType::i32, {owners.shape[0], groups.count});
   steps.run(window_slots::ReachedGroups{owners, groups.first_owner, groups.owners_each, slabs, ids});
   return sort_ids(steps, ids, groups.count * slabs);
 }
 
-/// Rows in slabs, as that sort says. @param places  of all slabs
+/// Packs rows into slabs in the order of a sort by_group. @param places  of all slabs
 Parcel packed(Steps& steps, const Parcel& from, const SortedIds& sorted, std::int32_t groups, std::int64_t places) {
   const auto slabs = static_cast<std::int32_t>(sorted.row_ends.shape[0]);
   const TensorView index = steps.scratch(DType::i32, {places});

@@ -11,7 +11,7 @@
 
 namespace moecl::npu {
 
-/// Of the indices that a device sorts by: integers that f32 holds.
+/// Bits of the indices that an NPU sorts by: integers that f32 holds exactly.
 inline constexpr std::int32_t index_bits = 24;
 
 class Steps {
@@ -24,15 +24,15 @@ class Steps {
 
   const DeviceCaps& caps() const { return device_.caps; }
   bool strict() const { return validation_ == Validation::strict; }
-  /// Where kernels report bad data; absent when nobody asked or nobody cares.
+  /// Where kernels report bad data. Absent in compatible mode, and if the caller gave none.
   TensorView fault() const { return strict() ? fault_ : TensorView(); }
   std::uint64_t workspace_bytes() const { return layout_.total_bytes(); }
 
-  /// Memory of the workspace, the operator's own until its last step. Contents are undefined.
+  /// Workspace memory that belongs to the operator until its last step. Its contents are undefined.
   BufferView scratch_bytes(std::uint64_t size_bytes);
   TensorView scratch(DType dtype, std::initializer_list<std::int64_t> dims);
 
-  /// One kernel operator: `rest` is what its `enqueue` takes after the arguments.
+  /// Checks or enqueues one kernel operator. `rest` is what its `enqueue` takes after the arguments.
   template <class KernelArgs, class... Rest>
   void run(const KernelArgs& args, const Rest&... rest) {
     if (enqueuing_) return enqueue(stream_, args, rest...);
@@ -44,9 +44,9 @@ class Steps {
       expect_accepted(reject(args, rest..., {}, device_));
   }
   void copy(const TensorView& from, const TensorView& to);
-  /// With a pattern of 32 bits.
+  /// Fills `view` with a pattern of 32 bits.
   void fill(const TensorView& view, std::uint32_t pattern);
-  /// Whole elements of 0 in every storage type.
+  /// Sets all elements to 0, for every storage type.
   void zero(const TensorView& view) { fill(view, 0); }
 
  private:
@@ -61,11 +61,11 @@ class Steps {
   WorkspaceLayout layout_;
 };
 
-/// [first dims..., last] as a matrix of rows of the last dimension.
+/// [..., n] as a matrix of rows of n elements.
 TensorView as_rows(const TensorView& view);
 /// The same elements under another shape. Errors: invalid_argument  the view is not contiguous or has other elements
 TensorView reshaped(const TensorView& view, std::initializer_list<std::int64_t> dims);
-/// A contiguous tensor of that shape in the same memory, for `infer`.
+/// Makes `view` a contiguous tensor of this dtype and shape in the same memory, for `infer`.
 void set_shape(TensorView& view, DType dtype, const std::vector<std::int64_t>& dims);
 std::vector<std::int64_t> shape_of(const TensorView& view);
 

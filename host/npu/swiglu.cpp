@@ -14,7 +14,7 @@ int halved_dimension(const SwigluArgs& args) {
   return static_cast<int>(dim);
 }
 
-/// From the halved dimension on everything is one row: its halves are the halves of the dimension.
+/// The halved dimension and those after it form one row, whose halves are the halves of that dimension.
 void compose(Steps& steps, const SwigluArgs& args) {
   const int dim = halved_dimension(args);
   std::int64_t rows = 1, width = 1;

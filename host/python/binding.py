@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the binding's C source: all of the C interface, as its headers declare it, and the little of OpenCL that
-sharing host memory takes.
+"""Writes the C source of the Python binding: all of the C interface, as its headers declare it, and the few functions
+of OpenCL that sharing host memory needs.
 
 usage: binding.py OUTPUT.c HEADER.h...
 """
@@ -31,14 +31,14 @@ extern "Python" void moecl_py_log(void* user, moecl_log_level level, const char*
 
 
 def declarations(header):
-    """What a header declares, as cffi reads it: without comments, directives of the preprocessor and C++."""
+    """The declarations of a header as cffi reads them: without comments, preprocessor directives and C++."""
     text = re.sub(r"/\*.*?\*/|//[^\n]*", "", header.read_text(encoding="utf-8"), flags=re.DOTALL)
     text = re.sub(r"#ifdef __cplusplus.*?#endif", "", text, flags=re.DOTALL)
     return re.sub(r"^\s*#[^\n]*", "", text, flags=re.MULTILINE)
 
 
 def in_order(headers):
-    """Each after those that it includes."""
+    """The headers in an order in which each one follows the headers that it includes."""
     done, left = [], {header.name: header for header in headers}
 
     def take(name):

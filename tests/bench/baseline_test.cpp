@@ -38,7 +38,7 @@ TEST(BaselineTest, WhatRepetitionsOfEitherRunSpreadOverIsNoise) {
   EXPECT_FALSE(change({90, 100, 110}, {115, 115, 115}).regressed());
   EXPECT_FALSE(change({100, 100, 100}, {105, 115, 130}).regressed());
   EXPECT_TRUE(change({90, 100, 110}, {125, 125, 125}).regressed());
-  EXPECT_FALSE(change({100}, {105, 115, 130}).regressed());  // one run spreads as the other does
+  EXPECT_FALSE(change({100}, {105, 115, 130}).regressed());  // a single run spreads as the other run does
 }
 
 TEST(BaselineTest, ReadsEveryUnitAndLeavesOutWhatIsNoRun) {

@@ -1,8 +1,8 @@
-// An engine with an OpenCL context of its own, which frees everything of its own as soon as a call has failed. The
-// layer of opencl_faults.cpp counts whether anybody still holds it when the process ends.
+// An engine with its own OpenCL context. It frees all its own objects as soon as a call has failed. The layer of
+// opencl_faults.cpp counts the objects that are still held when the process ends.
 //
 // usage: caller MODEL_DIR                one rank runs the layer of that directory
-//        caller RANKS shared_context|staged   so many ranks exchange
+//        caller RANKS shared_context|staged   RANKS ranks exchange data
 // Exit code 0 with the right result, 1 with a wrong one, 4 and a sentence on stderr after an error.
 #define _POSIX_C_SOURCE 200112L
 #include <moecl/rank_group.h>
@@ -21,7 +21,7 @@ enum { MOST_RANKS = 8, TOKENS = 3, VALUES = 1024 };
 static pthread_mutex_t telling = PTHREAD_MUTEX_INITIALIZER;
 static int told, wrong;
 
-/// The first error alone: others follow from it.
+/// Reports the first error alone: others follow from it.
 static int failed(const char* call, const char* why) {
   pthread_mutex_lock(&telling);
   if (!told++) fprintf(stderr, "moecl: %s: %s\n", call, why);
@@ -143,7 +143,7 @@ struct rank {
   int32_t rank;
 };
 
-/// Everybody's values, each rank's with its number added, and then summed over ranks.
+/// Gathers the values of all ranks (each rank's have its number added), then sums the result over the ranks.
 static int exchange(const struct rank* me, cl_mem mine, cl_mem all, float* got) {
   const int32_t ranks = me->caller->ranks;
   const moecl_device_array send = {mine, 0}, recv = {all, 0};
@@ -162,7 +162,7 @@ static int exchange(const struct rank* me, cl_mem mine, cl_mem all, float* got) 
   return 1;
 }
 
-/// Frees its memory while the other ranks may still be in their calls.
+/// Runs one rank. It frees its memory while the other ranks may still be in their calls.
 static void* run_rank(void* argument) {
   const struct rank* const me = argument;
   float mine[VALUES], got[MOST_RANKS * VALUES];

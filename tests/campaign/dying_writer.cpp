@@ -1,9 +1,9 @@
 // Preloaded into a program: kills it as `kill -9` does, just before its Nth operation on the files of a folder, or in
 // the middle of a write.
 //
-//   DYING_FOLDER=DIR     whose files
-//   DIE_AT=N             the Nth operation; a write counts twice, as it may also end halfway. Without it none does
-//   COUNT_OPERATIONS=FILE  gets how many there were
+//   DYING_FOLDER=DIR     the folder
+//   DIE_AT=N             the operation to die at; a write counts twice, as it may also end halfway. Unset: none
+//   COUNT_OPERATIONS=FILE  receives the number of operations
 #include <atomic>
 #include <csignal>
 #include <cstdarg>

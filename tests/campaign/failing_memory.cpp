@@ -1,10 +1,11 @@
-// Preloaded into a program: makes one call of operator new fail, or all from one on. What the OpenCL driver asks for
-// itself is not counted: how drivers take it is not moecl's. Nor is what comes before `main`, where libraries make
-// their tables (CLBlast some 8000 allocations), and no program can do anything about it.
+// Preloaded into a program: makes one call of operator new fail, or that call and all later ones. The OpenCL driver's
+// own calls are not counted: how drivers handle a failure is not moecl's concern. Calls before `main` are not counted
+// either. There, libraries make their tables (CLBlast makes some 8000 allocations), and no program can handle a
+// failure.
 //
-//   FAIL_ALLOCATION=N         the Nth fails; without it none does
-//   FAIL_ALLOCATIONS_AFTER=1  so do all later ones
-//   COUNT_ALLOCATIONS=FILE    gets how many there were
+//   FAIL_ALLOCATION=N         the Nth call fails; unset: no call fails
+//   FAIL_ALLOCATIONS_AFTER=1  all later calls fail, too
+//   COUNT_ALLOCATIONS=FILE    receives the number of calls
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -34,8 +35,8 @@ bool is_any_of(const char* path, std::initializer_list<const char*> names) {
   return false;
 }
 
-/// Ends at the first frame of the library or of a driver; what templates of the standard library a program has made, a
-/// driver uses too.
+/// Stops at the first frame of the library or of a driver. The program's own frames decide nothing: a driver may use
+/// the program's instances of standard library templates.
 _Unwind_Reason_Code look_at(_Unwind_Context* frame, void* of_driver) {
   dl_find_object code{};
   if (_dl_find_object(reinterpret_cast<void*>(_Unwind_GetIP(frame)), &code) != 0) return _URC_NO_REASON;
@@ -82,7 +83,7 @@ struct Counter {
 
 }  // namespace
 
-/// The C library's way into `main`.
+/// Intercepts the C library's call of `main`.
 extern "C" int __libc_start_main(Main main, int argc, char** argv, void (*init)(), void (*fini)(), void (*end)(),
                                  void* stack) {
   real_main = main;

@@ -1,5 +1,5 @@
-// One rank of a layer over processes: growth.py starts it, and tells it line by line what to do. Every line gets one
-// answer; experts that are loaded ask before each.
+// One rank of a layer over processes. growth.py starts it, and sends it one command per line. Each line gets one
+// answer. While loading, the worker asks before each expert.
 #include <moecl/checkpoint.hpp>
 #include <moecl/communicator.hpp>
 #include <moecl/context.hpp>
@@ -48,7 +48,7 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  /// @return  the answer. @param table  of those commands that have one
+  /// @return  the answer. @param table  for the commands that take one
   std::string answer(const std::string& command, const std::vector<std::int32_t>& table) {
     if (command == "join") group_ = RankGroup::join(name_, rank_, size_, stream_, patient());
     if (command == "alone") group_ = RankGroup({stream_});
@@ -70,11 +70,11 @@ class Worker {
     if (command == "places") return fmt::format("{}", fmt::join(layer_->placement().logical_of, ","));
     return command == "pass" ? pass() : "done";
   }
-  /// After an error: nothing of the layer may be under way.
+  /// After an error: no command of the layer may still be running.
   void settle() { stream_.view().finish(); }
 
  private:
-  /// Processes may take long to come where a machine has other work.
+  /// On a machine with other work, processes may take long to join.
   static GroupOptions patient() {
     GroupOptions options;
     options.deadline = std::chrono::seconds(60);
@@ -98,7 +98,8 @@ class Worker {
           std::getline(std::cin, go_on);
         });
   }
-  /// This rank's share of the tokens. @return  its rows of the output, their bytes as hexadecimal digits
+  /// Runs a pass of this rank's share of the tokens. @return  its rows of the output, as hexadecimal digits of their
+  /// bytes
   std::string pass() {
     const Communicator& ranks = layer_->rank().ep;
     const std::int64_t hidden = config_.shape.hidden, tokens = input_.shape[0],

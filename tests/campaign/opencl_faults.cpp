@@ -1,11 +1,11 @@
-// A layer of the OpenCL loader (OPENCL_LAYERS) that fails one call of a program, and counts calls and objects.
+// An OpenCL loader layer (OPENCL_LAYERS) that makes one call of a program fail, and counts calls and objects.
 //
 // OPENCL_FAULT=clName:N:error   the N-th call of clName (from 1) returns CL_OUT_OF_RESOURCES and does nothing
-// OPENCL_FAULT=clName:N:event   the N-th command of clName that does not block is never done: its event turns negative
-//                               some milliseconds later, and so do those of the commands that wait for it. Its queue
-//                               takes no command from then on.
-// OPENCL_FAULT_REPORT=PATH      at its end the program writes there a line "clName CALLS COMMANDS" for each entry point
-//                               that it called, and "leaked KIND COUNT" for objects that it did not release
+// OPENCL_FAULT=clName:N:event   the N-th command of clName that does not block is never run: its event turns negative
+//                               some milliseconds later, and so do the events of commands that wait for it. From then
+//                               on its queue accepts no command.
+// OPENCL_FAULT_REPORT=PATH      at its end the program writes to PATH a line "clName CALLS COMMANDS" for each entry
+//                               point that it called, and "leaked KIND COUNT" for objects that it did not release
 #include <CL/cl.h>
 #include <CL/cl_icd.h>
 
@@ -77,12 +77,12 @@ constexpr const char* kind_of<cl_device_id> = "device";
 template <class Handle>
 std::atomic<long> references{0};
 
-/// The queue of a command that failed later, once it has. Commands are enqueued, and user events set, before that or
-/// after it, not meanwhile.
+/// The queue of a command that fails later, set once the command has failed. `breaking` keeps enqueues and changes of
+/// user events strictly before or after that.
 std::atomic<cl_command_queue> broken{nullptr};
 std::shared_mutex breaking;
 
-/// PoCL (3.1 to 6.0 read) never ends a command that waits for an event which has failed already. Here it is refused.
+/// PoCL (source of 3.1 to 6.0) never ends a command that waits for an already failed event. This layer refuses it.
 bool waits_for_failed(cl_uint count, const cl_event* events) {
   return std::any_of(events, events + count, [](cl_event event) {
     cl_int status = CL_COMPLETE;
@@ -91,16 +91,16 @@ bool waits_for_failed(cl_uint count, const cl_event* events) {
   });
 }
 
-/// PoCL locks a failed command's event after it let go of it (pocl_update_event_failed), and from 5.0 on events that
-/// the command waited for and that have ended meanwhile. It aborts where nobody else holds one: a program cannot help
-/// that but by holding all events. Where a command will fail they are held for it, and for good: the driver may be
-/// about to end too.
+/// PoCL locks a failed command's event after releasing it (pocl_update_event_failed). From 5.0 on, it also locks events
+/// that the command waited for and that have ended meanwhile. It aborts if nobody else holds such an event. A program
+/// can only prevent this by holding all events. If a command will fail, this layer holds them for the program, and
+/// never releases them: the driver may be about to end, too.
 const bool holding = fault.as_event;
 
-/// Fails the trigger of `fail_later`.
+/// The thread that fails the trigger of `fail_later`.
 std::thread failing;
 
-/// A command that waits for what the failed one waits for, and then fails.
+/// Enqueues a command that waits for the same events as the faulty one, and then fails.
 cl_int fail_later(cl_command_queue queue, cl_uint count, const cl_event* wait, cl_event* event) {
   cl_context context = nullptr;
   below->clGetCommandQueueInfo(queue, CL_QUEUE_CONTEXT, sizeof(context), &context, nullptr);
@@ -111,16 +111,16 @@ cl_int fail_later(cl_command_queue queue, cl_uint count, const cl_event* wait, c
   failing = std::thread([trigger, queue] {
     std::this_thread::sleep_for(later);
     const std::unique_lock lock(breaking);
-    // PoCL ends a command twice that fails while another that it waits for is ending. So all that can end has time to.
+    // PoCL ends a command twice if it fails while a command that it waits for is ending. So others get time to end.
     std::this_thread::sleep_for(later);
     broken = queue;
     below->clSetUserEventStatus(trigger, failure);
   });
-  std::atexit([] { failing.join(); });  // before what the driver does at the end
+  std::atexit([] { failing.join(); });  // before the driver's own exit handlers
   return status;
 }
 
-/// What stands in the table instead of the function at `member`: same type, and `entry` its name and counts.
+/// The replacement in the table for the function at `member`, of the same type. `entry` has its name and counts.
 template <auto member, EntryPoint& entry>
 struct Layer;
 template <class Result, class... Args, Result (CL_API_CALL* cl_icd_dispatch::*member)(Args...), EntryPoint& entry>
@@ -147,7 +147,7 @@ struct Layer<member, entry> {
 
   static cl_int pass(const std::tuple<Args...>& all) {
     std::shared_lock lock(breaking, std::defer_lock);
-    if (std::string_view(entry.name) == "clSetUserEventStatus") lock.lock();  // commands begin
+    if (std::string_view(entry.name) == "clSetUserEventStatus") lock.lock();  // it starts commands
     const cl_int status = std::apply(below->*member, all);
     if constexpr (std::is_same_v<decltype(member), decltype(&cl_icd_dispatch::clCreateSubDevices)>)
       if (status == CL_SUCCESS && std::get<3>(all) != nullptr) references<cl_device_id> += std::get<2>(all);
@@ -171,7 +171,7 @@ struct Layer<member, entry> {
   static cl_int count(bool fails, Last handle) {
     const std::string_view name = entry.name;
     const bool releases = name.substr(0, 9) == "clRelease", retains = name.substr(0, 8) == "clRetain";
-    if (releases) --references<Last>;  // also one that fails: the program has let go, and does not ask again
+    if (releases) --references<Last>;  // even if the call fails: the program has let go, and does not retry
     const cl_int status = fails ? failure : (below->*member)(handle);
     if (retains && status == CL_SUCCESS) ++references<Last>;
     return status;
@@ -192,14 +192,14 @@ struct Layer<member, entry> {
     const cl_int status = fails ? fail_later(queue, waits, wait, &event) : std::apply(below->*member, all);
     if (status != CL_SUCCESS) return status;
     if (holding && asked != nullptr) below->clRetainEvent(event);
-    if (blocking && broken == queue) return failure;  // it may have come after the one that failed
+    if (blocking && broken == queue) return failure;  // it may have come after the failed command
     if (asked == nullptr) return CL_SUCCESS;
     *asked = event;
     ++references<cl_event>;
     return CL_SUCCESS;
   }
 
-  /// Reads and writes have a flag behind queue and buffer.
+  /// Whether the call blocks: reads and writes have a flag behind queue and buffer.
   static bool blocks(const std::tuple<Args...>& all) {
     if constexpr (sizeof...(Args) > 3)
       if constexpr (std::is_same_v<std::tuple_element_t<1, std::tuple<Args...>>, cl_mem> &&
@@ -238,7 +238,7 @@ void report_leaks(std::FILE* file) {
   (report(kind_of<Handles>, references<Handles>), ...);
 }
 
-/// At the end of the process, when the program has destroyed what it will.
+/// Writes the report at the end of the process, after the program has destroyed its objects.
 struct Report {
   ~Report() {
     const char* const path = std::getenv("OPENCL_FAULT_REPORT");

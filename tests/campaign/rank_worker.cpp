@@ -1,5 +1,5 @@
-// One rank of a group of processes that loses ranks again and again: ranks.py starts it, and says which rank fails
-// when.
+// One rank of a group of processes that loses ranks again and again. ranks.py starts it, and determines which rank
+// fails when.
 #include <moecl/communicator.hpp>
 #include <moecl/context.hpp>
 #include <moecl/device_tensor.hpp>
@@ -33,22 +33,22 @@ void tell(const std::string& line) {
   std::fflush(stdout);
 }
 
-/// Who fails in a round, where and how.
+/// Which rank fails in a round, where and how.
 struct Failure {
   int round = 0;
   std::int32_t victim = -1;
-  int place = 0;  ///< a step of the pass; 7: some microseconds after it began
+  int place = 0;  ///< a step of the pass; 7: some microseconds after the pass began
   int signal = SIGKILL;
 };
 
-/// Tokens through the strategy and experts that change nothing, so that what comes back is what went.
+/// Sends tokens through the strategy to experts that change nothing. So the result must be the input.
 class Pass {
  public:
   Pass(RankGroup& group, StrategyKind kind)
       : rank_(group.communicator(group.local_ranks().front()), 1, experts),
         strategy_(Strategy::make(kind, rank_, problem())) {}
 
-  /// @param failure  optional: of this rank. Errors: as Strategy; what came back is not what went
+  /// @param failure  this rank's failure, or null. Errors: as Strategy; the result is not the input
   void run(std::int64_t tokens, const Failure* failure) {
     const StreamView stream = rank_.ep.stream();
     Context& context = *stream.context;
@@ -119,13 +119,13 @@ class Pass {
   std::unique_ptr<Strategy> strategy_;
 };
 
-/// Each round has another victim, strategy, place and signal; all ranks know them from the number of the round.
+/// Each round has another victim, strategy, place and signal; all ranks derive them from the number of the round.
 Failure failure_of(int round, int seed, std::int32_t size) {
   return {round, seed % size, seed / size / 4 % 8, seed / size / 32 % 2 == 0 ? SIGKILL : SIGSTOP};
 }
 StrategyKind kind_of(int round, std::int32_t size) { return static_cast<StrategyKind>(round / size % 4); }
 
-/// A machine with other work may take longer than the deadline to start a process.
+/// Retries: a machine with other work may take longer than the deadline to start a process.
 template <class Join>
 RankGroup whole_again(const Join& join) {
   for (int attempt = 0;; ++attempt) try {
@@ -149,7 +149,7 @@ void work(const std::string& name, std::int32_t rank, std::int32_t size, int fir
     pass.run(5 + rank, nullptr);
     std::string cause;
     try {
-      pass.ranks().share("round", {});  // whose answer a rank may not have yet when another is lost
+      pass.ranks().share("round", {});  // a rank may not have the answer yet when another is lost
       pass.run(9 + rank, rank == failure.victim ? &failure : nullptr);
       for (;;) pass.ranks().barrier();
     } catch (const Error& error) {

@@ -8,7 +8,7 @@ namespace moecl::test {
 
 struct CombineCase {
   oracle::CombineInput in;  ///< not rounded
-  DType rows = DType::f32;  ///< and of bias, shared and residual
+  DType rows = DType::f32;  ///< also of bias, shared and residual
   DType out = DType::f32, weights = DType::f32;
 
   std::int64_t tokens() const { return static_cast<std::int64_t>(in.slot_rows.size() / in.top_k); }

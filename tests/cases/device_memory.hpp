@@ -13,12 +13,12 @@ namespace moecl::test {
 /// `values` as raw bytes of `dtype`; and back.
 std::vector<unsigned char> encode(DType dtype, const std::vector<double>& values);
 std::vector<double> decode(DType dtype, const std::vector<unsigned char>& bytes);
-/// Values rounded to the storage type and back: what a device of that storage type sees.
+/// Values rounded to the storage type and back: what a device sees of them when they are stored as `dtype`.
 std::vector<double> rounded(DType dtype, const std::vector<double>& values);
-/// Standard normal values, the same for a seed everywhere.
+/// Standard normal values. A seed gives the same values everywhere.
 std::vector<double> normal(std::size_t count, std::uint64_t seed);
 
-/// Whether what stands around a tensor is watched.
+/// Whether the memory around a tensor is checked for writes.
 enum class Guards : bool { none, around };
 
 /// A contiguous tensor in memory of its own, whose elements are written and read as double, rounded to its storage
@@ -27,13 +27,13 @@ struct DeviceTensor {
   Buffer buffer;
   TensorView view;
 
-  /// With guards it begins at an odd element of a bigger buffer that is poisoned; without, what it holds is undefined.
+  /// With guards, the tensor begins at an odd element of a bigger, poisoned buffer. Without, its content is undefined.
   DeviceTensor(StreamView stream, DType dtype, std::initializer_list<std::int64_t> shape, Guards guards = Guards::none);
   DeviceTensor(StreamView stream, DType dtype, std::initializer_list<std::int64_t> shape,
                const std::vector<double>& values, Guards guards = Guards::none);
   operator TensorView() const noexcept { return view; }
 
-  /// Its elements and its guards become half-words 0x7fc1: NaN in f32, f16 and bf16.
+  /// Fills its elements and its guards with half-words 0x7fc1: NaN in f32, f16 and bf16.
   void poison(StreamView stream) const;
   /// Whether the bytes of that element are those of the poison.
   bool is_poison(std::size_t element, const std::vector<unsigned char>& bytes) const;
@@ -42,7 +42,7 @@ struct DeviceTensor {
 
   struct Content {
     std::vector<unsigned char> bytes;
-    std::string damage;  ///< what was written around it; empty when nothing was
+    std::string damage;  ///< describes writes around the tensor; empty if there were none
   };
   /// By one read, which stops the host.
   Content content(StreamView stream) const;

@@ -7,7 +7,7 @@
 
 namespace moecl::test {
 
-/// Tables of some experts and slots, nobody in any, and weights that take turns.
+/// Tables of experts and slots, all slots empty, and the memory of the weights and of the slots.
 struct ExpertSlotsMemory {
   ExpertSlotsMemory(StreamView stream, std::int64_t experts, std::int64_t slots, std::int64_t expert_bytes);
 
@@ -17,7 +17,7 @@ struct ExpertSlotsMemory {
   expert_slots::Fetch fetch(std::int64_t most) const { return {from, to, fetches, most}; }
 };
 
-/// Row ends of experts that have a row each, or none.
+/// Row ends: each used expert has one row, the others have none.
 std::vector<double> ends_of(const std::vector<bool>& used);
 
 }  // namespace moecl::test

@@ -8,7 +8,7 @@ namespace moecl::test {
 
 struct ExpertSortCase {
   std::int64_t tokens = 0, top_k = 1;
-  std::int32_t first = 0, end = 0, total = 0;  ///< the experts [first, end) of so many
+  std::int32_t first = 0, end = 0, total = 0;  ///< the experts [first, end) of `total`
   std::int64_t rows_per_expert = 0;            ///< 0: standard layout
   bool may_drop = false;
   std::vector<std::int32_t> ids = {};  ///< [T, K]

@@ -21,7 +21,7 @@ std::int64_t first_width(const FusedMoeCase& shape) { return shape.activation.in
 
 constexpr std::uint64_t gate_up_seed = 100, down_seed = 200;
 
-/// What the codes of [experts, n, k] weights mean without the scales of columns.
+/// The decoded values of [experts, n, k] weights, without the scales of columns.
 Values values_of_codes(const QuantizedCase& codes, std::int64_t experts, std::int64_t n, std::int64_t k,
                        std::uint64_t seed) {
   Values values;
@@ -32,7 +32,7 @@ Values values_of_codes(const QuantizedCase& codes, std::int64_t experts, std::in
   return values;
 }
 
-/// The numbers of a case. Weights shrink with K, so that products stay near 1; of codes scales of columns do that.
+/// The numbers of a case. Weights shrink with K, so that products stay near 1. For codes, scales of columns do that.
 struct Numbers {
   Values x, router, gate_up, down, router_bias, gate_up_bias, down_bias, shared, shared_gate;
   Values gate_up_scale, down_scale;  ///< of columns
@@ -70,7 +70,7 @@ struct Numbers {
   }
 
  private:
-  /// Scales of columns that make products near 1, by which `weights` [columns, k] are multiplied.
+  /// Scales of columns that bring products near 1. Multiplies `weights` [columns, k] by them.
   static Values scaled(Values& weights, std::int64_t columns, std::int64_t k) {
     Values scales;
     for (std::int64_t column = 0; column < columns; ++column) {
@@ -94,7 +94,7 @@ Values product(const double* a, const double* weights, const double* bias, std::
   }
   return out;
 }
-/// What a row is multiplied as.
+/// A row's values as a product takes them: rounded, or from its codes.
 Values quantized(const FusedMoeCase& shape, const Values& row) {
   if (!shape.rows) return rounded(shape.dtype, row);
   Values values;
@@ -189,7 +189,7 @@ FusedMoeOperands::FusedMoeOperands(StreamView stream, const FusedMoeCase& shape,
   args.gating = {logits, {}, ids, weights};
   args.fault = fault;
   grouped_gemm::Args& gate_up = args.gate_up;
-  const TensorView row_ends = make(DType::i32, {experts});  // which the launch does not read
+  const TensorView row_ends = make(DType::i32, {experts});  // the launch does not read them
   gate_up.a = x;
   gate_up.a_index = make(DType::i32, {slots});
   gate_up.index_divisor = shape.top_k;
@@ -273,7 +273,7 @@ std::vector<std::pair<const char*, FusedMoeCase>> fused_moe_schemes() {
   rows(CodeType::f8_e4m3, 32);
   layer.rows->rule = quantize_groups::ScaleRule::mx_floor;
   add("mxfp8_w8a8", codes_as(CodeType::f8_e4m3, DType::u8, 32), false);
-  // Of whole steps of K.
+  // Shapes with whole K-steps.
   for (auto [name, in_k_major] : {std::pair{"int8_w8a8", "int8_w8a8, k_major"},
                                   {"fp8_w8a8", "fp8_w8a8, k_major"},
                                   {"fp8_w8a8_block", "fp8_w8a8_block, k_major"},

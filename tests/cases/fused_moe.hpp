@@ -11,7 +11,7 @@
 
 namespace moecl::test {
 
-/// A layer of random weights, and what it makes of tokens in double precision.
+/// A layer of random weights. `fused_moe_truth` computes its output in double precision.
 struct FusedMoeCase {
   std::int64_t tokens = 3, hidden = 64, intermediate = 64;
   std::int32_t experts = 8, top_k = 2;
@@ -19,13 +19,13 @@ struct FusedMoeCase {
   bool biased = false, shared = false;
   Activation activation = {};
   RouterSpec router = {};
-  std::optional<QuantizedCase> codes = {};  ///< the experts' weights; else of `dtype`
-  bool column_scales = false;               ///< of the experts' weights, beside those of groups
-  /// How the rows of both products become codes of 8 bits: format, group and rule; else they stay as they are.
+  std::optional<QuantizedCase> codes = {};  ///< the experts' weights as codes; else they have `dtype`
+  bool column_scales = false;               ///< the experts' weights have column scales, beside those of groups
+  /// How rows of both products are quantized to 8 bits: format, group and rule. Empty: they are not.
   std::optional<quantize_groups::Args> rows = {};
 
   std::string describe() const;
-  /// Of `out`: where sums of another order come to another code, or to another number of 16 bits.
+  /// Of `out`: another order of sums may give another code, or another 16-bit number.
   double tolerance() const { return rows ? 0x1p-7 : 0x1p-9; }
 };
 
@@ -34,7 +34,7 @@ struct FusedMoeTruth {
   std::vector<std::int32_t> ids;
 };
 
-/// Its operands on a device, and where it answers.
+/// The operands of a case on a device, and its outputs.
 class FusedMoeOperands {
  public:
   FusedMoeOperands(StreamView stream, const FusedMoeCase& shape, const fused_moe::Config& config);
@@ -53,7 +53,7 @@ class FusedMoeOperands {
 };
 
 FusedMoeTruth fused_moe_truth(const FusedMoeCase& shape);
-/// Codes without scales of their own, or with some for groups of columns.
+/// Codes without group scales, or with scales for groups of columns.
 QuantizedCase codes_as(CodeType type, std::optional<DType> scale = {}, std::int64_t group = 0, bool zero = false);
 /// Schemes of a layer by name, each on a small case.
 std::vector<std::pair<const char*, FusedMoeCase>> fused_moe_schemes();

@@ -12,7 +12,7 @@
 namespace moecl::test {
 namespace {
 
-/// Codes beside the quotients that they round, and the scales of rows.
+/// Compares codes with the unrounded quotients, and compares the scales of rows.
 std::vector<Compared> compare_codes(const GatedActivationCase& of, const CaseTensors& tensors,
                                     const gated_activation::Args& args, const std::vector<double>& expected) {
   std::vector<double> quotients, scales;

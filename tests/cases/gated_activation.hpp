@@ -11,8 +11,8 @@ struct GatedActivationCase {
   std::vector<double> x = {};  ///< [R, 2 * width], or [R, width] of functions that are not gated
   Activation activation = {};
   DType from = DType::f32, to = DType::f32;  ///< to i8: with a scale for each row
-  ValidRows rows = {};                       ///< of R; without any all are valid
-  double tolerance = 2e-6;                   ///< before the storage type's
+  ValidRows rows = {};                       ///< of R; empty: all are valid
+  double tolerance = 2e-6;                   ///< without the error of the storage type
 
   std::int64_t in_width() const { return activation.input_width(width); }
   std::int64_t row_count() const { return static_cast<std::int64_t>(x.size()) / in_width(); }

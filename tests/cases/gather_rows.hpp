@@ -12,7 +12,7 @@ struct GatherRowsCase {
   std::vector<double> x = {};            ///< [N, hidden]
   std::vector<std::int32_t> index = {};  ///< [R]
   std::int32_t divisor = 1;
-  ValidRows rows = {};  ///< of R; without any all are valid
+  ValidRows rows = {};  ///< of R; empty: all are valid
 
   std::int64_t sources() const { return static_cast<std::int64_t>(x.size()) / hidden; }
   std::int64_t out_rows() const { return static_cast<std::int64_t>(index.size()); }

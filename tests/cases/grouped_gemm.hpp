@@ -16,11 +16,11 @@ struct GroupedGemmCase {
   DType a = DType::f32, weights = DType::f32, out = DType::f32;
   std::int64_t rows_per_expert = 0;  ///< 0: standard layout
   std::int64_t invalid_rows = 0;     ///< that follow the valid ones (standard layout)
-  std::int64_t divisor = 0;          ///< 0: rows of `a` stand in order; else gathered, each by `divisor` slots
+  std::int64_t divisor = 0;          ///< 0: rows of `a` are in order; else gathered, each by `divisor` slots
   bool bias = false;
   DType vectors = DType::f32;        ///< of weight_scale and bias
-  std::int64_t extra_roundings = 0;  ///< of each product, beside those of its sum
-  bool f8_steps = false;             ///< of Hopper's wgmma, which adds 32 products and a sum to 13 bits after the point
+  std::int64_t extra_roundings = 0;  ///< of each product, in addition to those of its sum
+  bool f8_steps = false;             ///< as Hopper's wgmma, which adds 32 products and a sum to 13 fraction bits
   PanelLayout layout = PanelLayout::n_major;
 
   std::string describe() const;
@@ -29,9 +29,10 @@ struct GroupedGemmCase {
 /// Random operands, rounded to their storage types. Rows of `a` that must not be read are NaN (or large, in i8).
 GroupedProduct make_product(const GroupedGemmCase& shape, std::uint64_t seed);
 
-/// The largest error over what rounding allows: sums of K products in f32 in any order (exact in i8; with `f8_steps`
-/// what each of 33 terms loses below 2^-13 of the largest one's exponent), one rounding for each scale, the bias and
-/// the storage type. At most 1 when right; infinity when a row that must stay NaN was written.
+/// The largest error, relative to what rounding allows. Allowed are f32 sums of K products in any order (exact in i8;
+/// with `f8_steps`, each of 33 terms loses its part below 2^-13 of the largest term's exponent), and one rounding for
+/// each scale, the bias and the storage type. At most 1 if the result is right; infinity if a row that must stay NaN
+/// was written.
 double grouped_gemm_error(const GroupedGemmCase& shape, const GroupedProduct& product, const std::vector<double>& got);
 
 /// Packs [E, N, K] weights into a buffer of their own.
@@ -42,7 +43,7 @@ struct PackedOnDevice {
                  const std::vector<double>& values, PanelLayout layout = PanelLayout::n_major);
 };
 
-/// Its operands on a device.
+/// The operands of a case on a device.
 class GroupedGemmOperands : public CaseTensors {
  public:
   GroupedGemmOperands(StreamView stream, const GroupedGemmCase& shape, const GroupedProduct& product,

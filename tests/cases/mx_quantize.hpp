@@ -11,7 +11,7 @@ struct MxQuantizeCase {
   std::int64_t length = 0, inner = 1;
   std::vector<double> x = {};            ///< [N, length, inner]
   std::vector<std::int32_t> index = {};  ///< [R], or empty
-  ValidRows rows = {};                   ///< of R; without any all are valid
+  ValidRows rows = {};                   ///< of R; empty: all are valid
 
   std::int64_t sources() const { return static_cast<std::int64_t>(x.size()) / (length * inner); }
   std::int64_t out_rows() const { return index.empty() ? sources() : static_cast<std::int64_t>(index.size()); }

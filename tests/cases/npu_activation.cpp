@@ -21,7 +21,7 @@ SelfTestResult test_swiglu(StreamView stream) {
           1e-6};
 }
 
-/// Values of codes and scales against the unrounded ones: half a unit of 127, and the error of f32.
+/// Compares the values of codes with unrounded ones. Tolerance: half a unit of 127, and the error of f32.
 template <class Args>
 SelfTestResult test_dequant_swiglu(StreamView stream, Args args, const oracle::SwigluForm& form) {
   std::vector<double> x = normal(rows * 2 * width, 2);

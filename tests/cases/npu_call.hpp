@@ -11,8 +11,8 @@
 
 namespace moecl::test {
 
-/// Outputs as doubles in the order of the operator's fields, empty where `infer` leaves one absent; what lies outside
-/// the defined part is as `how.tail` says. Workspace and fault word are provided. Stops the host. Errors: the
+/// Outputs as doubles, in the order of the operator's fields. An output that `infer` leaves absent is empty. `how.tail`
+/// says what is outside the defined part. Workspace and fault word are provided. Stops the host. Errors: the
 /// operator's; invalid_argument for a fault found on the device
 template <class Args>
 std::vector<std::vector<double>> call_operator(StreamView stream, Args args, npu::Call how = {}) {

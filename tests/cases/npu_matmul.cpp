@@ -15,14 +15,14 @@ namespace {
 
 constexpr std::int64_t experts = 3, rows = 7, k = 16, n = 24;
 
-/// Small whole numbers of [-half, half): products and sums are exact.
+/// Small whole numbers in [-half, half): products and sums are exact.
 std::vector<double> whole(std::size_t count, double half, std::uint64_t seed) {
   std::vector<double> values = normal(count, seed);
   for (double& value : values) value = std::clamp(std::round(value * half / 2), -half, half - 1);
   return values;
 }
 
-/// An int8 product with all scales; rows 0 to 2, none, 3 to 5 of the experts, row 6 of none.
+/// An int8 product with all scales. Its three experts have rows 0 to 2, no rows, and rows 3 to 5. No expert has row 6.
 struct Operands {
   GroupedProduct product;
   std::vector<double> values;
@@ -48,13 +48,13 @@ struct Operands {
   }
 };
 
-/// Of the first six rows; the last belongs to no expert.
+/// The error of the first six rows. The last row belongs to no expert.
 double error_of_rows(std::vector<double> got, std::vector<double> expected) {
   got.resize(got.size() / rows * 6), expected.resize(expected.size() / rows * 6);
   return relative_error(got, expected);
 }
 
-/// How far codes are from the exact quotients, less the half unit of rounding.
+/// The largest distance of codes from the exact quotients, minus the half unit of rounding.
 double beyond_half(std::vector<double> codes, const std::vector<double>& quotients) {
   double worst = codes.size() == quotients.size() ? 0 : 1;
   for (std::size_t i = 0; i < codes.size() / rows * 6; ++i)

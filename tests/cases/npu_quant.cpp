@@ -24,7 +24,7 @@ void test_operator(StreamView stream, quantize_rows::Scheme scheme, std::vector<
     codes.insert(codes.end(), q.q.begin(), q.q.end());
     scales.push_back(q.scale);
   }
-  // Where division is not correctly rounded a value next to a tie may go to the other side: one unit of 127.
+  // If division is not correctly rounded, a value next to a tie may round to the other side: one unit of 127.
   const bool exact = stream.device->caps.correctly_rounded_divide;
   const char* const name = npu::Describe<Args>::name;
   results.push_back({name, "y", "bf16[4, 33]", relative_error(outputs[0], codes), exact ? 0 : 1.0 / 127});

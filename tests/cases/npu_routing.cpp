@@ -11,7 +11,7 @@ constexpr std::int64_t tokens = 5, top_k = 2, hidden = 17, slots = tokens * top_
 
 std::vector<double> of(const oracle::Ints& values) { return {values.begin(), values.end()}; }
 
-/// 0 where every output is the expected one.
+/// 0 if every output is the expected one.
 double difference(const std::vector<std::vector<double>>& got, const std::vector<oracle::Tensor>& expected) {
   for (std::size_t i = 0; i < expected.size(); ++i)
     if (got.at(i) != expected[i].values) return 1;

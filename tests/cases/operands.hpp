@@ -1,5 +1,5 @@
 #pragma once
-// What the operands of all operators' cases have in common.
+// The common base of the operands of all operators' cases.
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -15,23 +15,23 @@
 
 namespace moecl::test {
 
-/// What is expected of an element that may not be written.
+/// The expected value of an element that must not be written.
 inline constexpr double untouched = std::numeric_limits<double>::lowest();
 
-/// An operator's output beside the oracle's.
+/// An operator's output compared with the oracle's.
 struct Compared {
-  std::string output;  ///< "ids"; empty where there is one
+  std::string output;  ///< "ids"; empty if it is the only output
   double error = 0, tolerance = 0;
-  std::string worst;  ///< the element that is farthest off, or what was written around the tensor
+  std::string worst;  ///< the element that is farthest off, or writes around the tensor
 
   bool ok() const { return error <= tolerance; }
   std::string describe() const;
 };
 
-/// Several outputs as one: a wrong one if there is any, or else the one that is farthest off.
+/// Several outputs as one: a wrong output if there is any, else the one that is farthest off.
 Compared worst_of(std::string output, const std::vector<Compared>& all);
 
-/// Tensors that live as long as it, and what stands in them beside what should.
+/// Owns the tensors of a case, and compares their content with what is expected.
 class CaseTensors {
  public:
   CaseTensors(StreamView stream, Guards guards) : stream_(stream), guards_(guards) {}
@@ -39,30 +39,30 @@ class CaseTensors {
   CaseTensors& operator=(const CaseTensors&) = delete;
 
   const StreamView& stream() const { return stream_; }
-  /// Of one of its tensors. Stops the host.
+  /// The elements of one of its tensors. Stops the host.
   std::vector<double> values(const TensorView& view) const;
-  /// Errors: invalid_argument  what stands around the tensor was written
+  /// Errors: invalid_argument  memory around the tensor was written
   std::vector<unsigned char> bytes(const TensorView& view) const;
 
   TensorView input(DType dtype, std::initializer_list<std::int64_t> shape, const std::vector<double>& values);
-  /// Absent where there are no values.
+  /// The tensor is absent if there are no values.
   TensorView optional_input(DType dtype, std::initializer_list<std::int64_t> shape, const std::vector<double>& values);
-  /// With poison before each run, or these values.
+  /// The tensor holds poison before each run, or these values.
   TensorView output(DType dtype, std::initializer_list<std::int64_t> shape, const std::vector<double>& values = {});
   BufferView scratch(std::uint64_t size_bytes);
-  /// Outputs are again what they are before a run.
+  /// Resets all outputs to their content before a run.
   void renew() const;
   /// What an output holds after a run.
   struct Held {
     std::string what;  ///< "f32[3, 4]"
     std::vector<double> values;
-    std::vector<bool> is_poison;  ///< those that were not written
-    std::string damage;           ///< what was written around it
+    std::vector<bool> is_poison;  ///< elements that were not written
+    std::string damage;           ///< describes writes around it
   };
   /// Its elements, or its bytes as another type. Stops the host.
   Held held(const TensorView& output, std::optional<DType> as = {}) const;
   /// Error: the largest |got - expected| over the largest |expected|, of all elements or of each row of `columns`;
-  /// infinite where the guards are damaged.
+  /// infinite if the guards are damaged.
   static Compared compare(std::string name, const Held& got, const std::vector<double>& expected, double tolerance = 0,
                           std::int64_t columns = 0);
   Compared compare(std::string name, const TensorView& output, const std::vector<double>& expected,
@@ -86,7 +86,7 @@ class CaseTensors {
   const DeviceTensor& tensor_of(const TensorView& view) const;
 };
 
-/// A case's operands on a device. A case is sizes, types and values, and says by
+/// A case's operands on a device. A case holds sizes, types and values. Its members say:
 ///   Args, bring(tensors)              which arguments the operator gets
 ///   Expected, expected()              what the oracle makes of them
 ///   enqueue(stream, args, lanes)      how the operator is run
@@ -101,7 +101,7 @@ class OperandsOf : public CaseTensors {
       : CaseTensors(stream, guards), case_(std::move(of)), args(case_.bring(*this)) {}
 
   typename Of::Args args;
-  /// Runs the operator once: each output beside the oracle's. Stops the host.
+  /// Runs the operator once, and compares each output with the oracle's. Stops the host.
   std::vector<Compared> run(std::int32_t lanes = 0) {
     if (!expected_) expected_ = case_.expected();
     renew();
@@ -113,17 +113,17 @@ class OperandsOf : public CaseTensors {
   std::optional<typename Of::Expected> expected_;
 };
 
-/// The row of x, of so many, that row `row` of a result is made from: that of slot index[row], where `divisor` slots
-/// share one, or without an index the same. -1: of none, the row stays as it was.
+/// The row of x, which has `count` rows, that row `row` of a result is made from: the row of slot index[row], where
+/// `divisor` slots share a row; without an index, row `row`. -1: no row, so the result's row is not written.
 std::int64_t source_row(std::size_t row, std::int64_t count, const std::vector<std::int32_t>& index,
                         std::int32_t divisor, const ValidRows& rows);
-/// Whose a valid row is.
+/// The expert of a valid row.
 std::size_t expert_of(std::size_t row, const ValidRows& rows);
 
-/// What a result of f32 arithmetic may be off by once it is stored as that type, relative to the largest.
+/// The error that storage as that type adds to a result of f32 arithmetic, relative to the largest result.
 double storage_error(DType dtype);
 
-/// Integers as what tensors are given and compared as.
+/// Integers as doubles, in which tensors are filled and compared.
 template <class T>
 std::vector<double> doubles(const std::vector<T>& values) {
   return {values.begin(), values.end()};

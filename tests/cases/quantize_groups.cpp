@@ -20,8 +20,8 @@ namespace {
 
 using Expected = QuantizeGroupsCase::Expected;
 
-/// One code beside the right one where division is not correctly rounded. Infinity over infinity is a NaN of either
-/// sign: x86 and NVIDIA differ.
+/// Allows a neighbouring code if division is not correctly rounded. Infinity over infinity is a NaN of either sign: x86
+/// and NVIDIA differ.
 Compared compare_codes(const CaseTensors& tensors, const quantize_groups::Args& args, const Expected& expected) {
   const bool integer = is_integer(args.format), exact = tensors.stream().device->caps.correctly_rounded_divide;
   CaseTensors::Held codes = tensors.held(args.q, integer ? DType::i8 : DType::u8);

@@ -14,7 +14,7 @@ namespace {
 
 using quantize_rows::Scheme;
 
-/// Of Scheme::static_f16.
+/// Scale and offset for Scheme::static_f16.
 const oracle::QuantizedRow static_numbers{37.3F, {}, -3.3F};
 
 /// Each word as eight int4, the first in the lowest bits.
@@ -127,7 +127,7 @@ std::vector<Compared> QuantizeRowsCase::compare(const CaseTensors& tensors, cons
     q.values = by_eight(q.values, int4_of);
     q.is_poison = by_eight(q.is_poison, [](bool word, int) { return word; });
   }
-  // Where division is not correctly rounded a value next to a tie may go to the other side: one code.
+  // If division is not correctly rounded, a value next to a tie may round to the other side: one code.
   const bool exact = tensors.stream().device->caps.correctly_rounded_divide || is_static();
   std::vector<Compared> results = {exact ? tensors.compare("q", q, expected.q)
                                          : tensors.within("q", q, expected.q, [](std::size_t) { return 1; })};

@@ -5,7 +5,7 @@
 
 namespace moecl::test {
 
-/// What is empty is absent.
+/// Empty operands are absent.
 struct QuantizeRowsCase {
   std::int64_t hidden = 0;
   std::vector<double> x = {};  ///< [N, hidden]
@@ -17,9 +17,9 @@ struct QuantizeRowsCase {
   DType smooth_dtype = DType::f32;
   std::vector<std::int32_t> index = {};  ///< [R]
   std::int32_t divisor = 1;
-  ValidRows rows = {};  ///< of R; without any all are valid
+  ValidRows rows = {};  ///< of R; empty: all are valid
   quantize_rows::Codes codes = quantize_rows::Codes::integer;
-  std::int32_t group = 0;  ///< 128, of floats
+  std::int32_t group = 0;  ///< for float codes: 128; 0: a scale for the whole row
   bool power_of_two = false;
   float least_amax = 0;
   std::vector<float> given = {};  ///< of Scheme::given: its scale, or none
@@ -29,7 +29,7 @@ struct QuantizeRowsCase {
   bool is_static() const {
     return scheme == quantize_rows::Scheme::static_f16 || scheme == quantize_rows::Scheme::given;
   }
-  /// Scales of a row; groups of 128 have one more, which becomes 0.
+  /// Scales of a row. With groups of 128 there is one column more, which becomes 0.
   std::int64_t scale_columns() const { return group == 0 ? 1 : (hidden + 127) / 128 + 1; }
   std::string describe() const;
 

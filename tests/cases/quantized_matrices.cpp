@@ -18,7 +18,7 @@
 namespace moecl::test {
 namespace {
 
-/// Element (n, k) of a plain little-endian bit stream of units.
+/// Writes element (n, k) into a plain little-endian bit stream of units.
 void put_code(std::vector<unsigned char>& bytes, const CodeLayout& layout, std::int64_t n, std::int64_t k, int code) {
   static constexpr int awq[] = {0, 4, 1, 5, 2, 6, 3, 7};
   const std::int64_t i = layout.packed_along_rows ? n : k, unit_of_i = i / layout.unit_codes;
@@ -57,13 +57,13 @@ std::size_t stored_bytes(const CodeLayout& layout) {
   return static_cast<std::size_t>(layout.end_unit() * layout.unit_bytes);
 }
 
-/// Integers below zero in two's complement; u4 and u8 count from 0.
+/// Signed integers are in two's complement; u4 and u8 count from 0.
 double integer_value(CodeType type, int code) {
   const int sign = type == CodeType::i4 ? 8 : type == CodeType::i8 ? 128 : 0;
   return (code ^ sign) - sign;
 }
 
-/// A scale near 1/16, or of an extreme exponent now and then where the type has those.
+/// A random scale: from 2^-5 to below 2^-2, or for e8m0 a power of two from 2^-7 to 1.
 std::vector<unsigned char> random_scale(DType type, std::mt19937_64& engine) {
   const double value = std::ldexp(1.0 + static_cast<double>(engine() % 128) / 128, -5 + static_cast<int>(engine() % 3));
   if (type == DType::u8) return {static_cast<unsigned char>(120 + engine() % 8)};

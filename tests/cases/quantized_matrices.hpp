@@ -1,5 +1,5 @@
 #pragma once
-// Random quantized matrices in the layouts of checkpoints, and what they mean, written without the code under test.
+// Random quantized matrices in the layouts of checkpoints, and their values, computed without the code under test.
 #include <moecl/moe_weights.hpp>
 #include <moecl/pack_codes.hpp>
 
@@ -14,7 +14,7 @@ namespace moecl::test {
 
 /// How checkpoints place codes.
 enum class CodePlacing : std::uint8_t {
-  along_k,      ///< as many to a byte as fit, fp6 four to three bytes
+  along_k,      ///< as many per byte as fit; fp6: four in three bytes
   words_k,      ///< eight int4 to a word along K, [K / 8, N]. Source: GPTQ
   words_n_awq,  ///< eight int4 to a word along N, interleaved, [K, N / 8]
 };
@@ -36,7 +36,7 @@ struct QuantizedCase {
 /// One matrix [n, k] as a checkpoint stores it. `weights` views its codes.
 struct QuantizedMatrix {
   std::vector<unsigned char> codes, scales, zeros;
-  std::vector<double> values;  ///< [n, k], products of code less zero and scale, not rounded
+  std::vector<double> values;  ///< [n, k], (code - zero) * scale, not rounded
   WeightMatrix weights;
 
   QuantizedMatrix(const QuantizedCase& kind, std::int64_t n, std::int64_t k, std::uint64_t seed);
@@ -51,7 +51,7 @@ struct StoredMatrix {
   Buffer codes, scales, zeros;
 
   StoredMatrix(StreamView stream, const QuantizedCase& of, const QuantizedMatrix& stored);
-  /// Columns of an expert from 0 on.
+  /// Arguments that pack it as the expert's columns, from column 0 on.
   pack_codes::Args into(const PackedWeights& packed, std::int64_t expert) const;
 };
 
@@ -65,21 +65,22 @@ struct QuantizedOnDevice {
                     std::uint64_t seed);
 };
 
-/// Random rows [m, k] of codes, and what they mean with their scales.
+/// Random rows [m, k] of codes, and their values with scales.
 struct QuantizedRows {
   std::vector<unsigned char> codes, scales;
   std::vector<double> values;  ///< [m, k]
   Buffer code_memory, scale_memory;
   TensorView a, a_scale;  ///< operands of grouped_gemm
 
-  /// `type`: f8_e4m3, f8_e5m2, i8, or u8: f4_e2m1, two to a byte. `scale`: f32, f8_e4m3 or u8, of `group` columns.
+  /// `type`: f8_e4m3, f8_e5m2, i8, or u8 for f4_e2m1, two per byte. `scale`: f32, f8_e4m3 or u8, one per `group`
+  /// columns.
   QuantizedRows(StreamView stream, DType type, DType scale, std::int64_t group, std::int64_t m, std::int64_t k,
                 std::uint64_t seed);
 };
 
-/// The number of a code; integers as they are.
+/// The number that a code stands for; integers stand for themselves.
 double code_value(CodeType type, int code);
-/// What a group's scale of that storage is.
+/// The value of a group's scale stored as `type`.
 double scale_value(DType type, const unsigned char* at);
 
 }  // namespace moecl::test

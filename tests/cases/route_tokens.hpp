@@ -13,12 +13,12 @@ struct RouteTokensCase {
   RouterSpec spec = {};
   std::int64_t rows_per_expert = 0;         ///< 0: standard layout
   std::vector<std::uint8_t> finished = {};  ///< [T], or empty
-  std::int32_t finished_id = -1;            ///< an expert's: finished tokens have it in every slot
-  std::int64_t hidden = 0;                  ///< 0: the logits are given, else what the router makes of these
+  std::int32_t finished_id = -1;            ///< an expert's id, which finished tokens have in every slot
+  std::int64_t hidden = 0;                  ///< 0: logits are given, else the router computes them from x
   DType dtype = DType::bf16;
   std::vector<double> x = {}, router = {}, router_bias = {};  ///< [T, H], [E, H], and [E] or empty
 
-  /// Of tokens and a router of random numbers.
+  /// A case with random tokens and a random router.
   static RouteTokensCase routed(std::int64_t tokens, std::int32_t experts, std::int64_t hidden, const RouterSpec& spec,
                                 DType dtype = DType::bf16, bool biased = false);
   std::int64_t tokens() const { return static_cast<std::int64_t>(logits.size()) / experts; }
@@ -33,7 +33,7 @@ struct RouteTokensCase {
     oracle::SortedSlots sort;
   };
   Args bring(CaseTensors& tensors) const;
-  /// Finished tokens choose nobody: their slots have `finished_id`.
+  /// Finished tokens choose no expert: their slots have `finished_id`.
   Expected expected() const;
   void enqueue(StreamView stream, const Args& args, std::int32_t lanes) const;
   std::vector<Compared> compare(const CaseTensors& tensors, const Args& args, const Expected& expected) const;

@@ -1,5 +1,5 @@
 #pragma once
-// What `moecl doctor` runs: every operator on tiny inputs against the oracle, each kernel variant the device may get.
+// The tests of `moecl doctor`: every operator, in each variant the device may get, on tiny inputs against the oracle.
 #include <moecl/stream.hpp>
 
 #include <cstdint>
@@ -21,7 +21,7 @@ inline void append(std::vector<SelfTestResult>& to, const std::vector<SelfTestRe
   to.insert(to.end(), more.begin(), more.end());
 }
 
-/// What a run of the case gives, a result an output.
+/// Runs the case. Each output gives one result.
 template <class Of>
 std::vector<SelfTestResult> self_test(StreamView stream, const std::string& op, const std::string& variant,
                                       const Of& of) {
@@ -32,8 +32,8 @@ std::vector<SelfTestResult> self_test(StreamView stream, const std::string& op, 
   return results;
 }
 
-/// All of them, in the order of a layer's steps.
-/// @param progress  called before each with how many have ended, of how many
+/// Runs all self-tests, in the order of a layer's steps.
+/// @param progress  called before each test with the number of tests that have ended, and of all tests
 std::vector<SelfTestResult> run_self_tests(StreamView stream,
                                            const std::function<void(std::int64_t, std::int64_t)>& progress = {});
 
@@ -54,7 +54,7 @@ std::vector<SelfTestResult> self_test_combine(StreamView stream);
 std::vector<SelfTestResult> self_test_window_slots(StreamView stream);
 std::vector<SelfTestResult> self_test_physical_experts(StreamView stream);
 std::vector<SelfTestResult> self_test_expert_slots(StreamView stream);
-// Operators of moecl::npu, a file a family.
+// Operators of moecl::npu, one file for each family.
 std::vector<SelfTestResult> self_test_npu_routing(StreamView stream);
 std::vector<SelfTestResult> self_test_npu_gating(StreamView stream);
 std::vector<SelfTestResult> self_test_npu_quant(StreamView stream);

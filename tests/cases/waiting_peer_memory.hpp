@@ -1,5 +1,5 @@
 #pragma once
-// Put windows where there is one device.
+// Peer memory for put windows on a single device.
 #include <moecl/error.hpp>
 #include <moecl/opencl.hpp>
 #include <moecl/peer_memory.hpp>
@@ -9,8 +9,8 @@
 
 namespace moecl::test {
 
-/// Host memory that a CPU's kernels reach from several contexts. They may wait for each other as long as fewer do than
-/// the device has workers; on PoCL not within one context, where launches of a kernel take turns.
+/// Host memory that a CPU's kernels reach from several contexts. Kernels may wait for each other if fewer wait than the
+/// device has workers. On PoCL they may not within one context, where launches of a kernel take turns.
 class WaitingPeerMemory final : public PeerMemory {
  public:
   std::string reject(StreamView owner, StreamView user) override {

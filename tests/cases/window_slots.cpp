@@ -8,7 +8,7 @@
 
 namespace moecl::test {
 
-/// Three ranks of seven experts; this one is the second, and sends to itself what it receives.
+/// Three ranks with seven experts. This rank is the second, and receives what it has sent itself.
 std::vector<SelfTestResult> self_test_window_slots(StreamView stream) {
   constexpr std::int32_t experts = 7, ranks = 3;
   constexpr std::int64_t slots = 20, capacity = 9;

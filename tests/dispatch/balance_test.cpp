@@ -1,4 +1,4 @@
-// Experts placed anew. What the published balancers gave is compared in tests/tools/balance_test.py.
+// Placing experts anew by their loads. tests/tools/balance_test.py compares with the published balancers' results.
 #include "tests/oracle/balance.hpp"
 
 #include <moecl/balance.hpp>

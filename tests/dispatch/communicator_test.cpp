@@ -26,7 +26,7 @@ INSTANTIATE_TEST_SUITE_P(Places, CommunicatorTest, testing::ValuesIn(settings_wi
 
 constexpr std::int32_t rank_counts[] = {1, 2, 3, 4, 8};
 
-/// Bytes that tell their rank and place.
+/// Bytes that depend on the rank and on their position.
 std::vector<unsigned char> bytes_of(std::int32_t rank, std::size_t count) {
   std::vector<unsigned char> bytes(count);
   for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<unsigned char>(rank * 37 + i * 11 + i / 251);
@@ -236,7 +236,7 @@ TEST_P(CommunicatorTest, AnAbortMayGiveNoReason) {
     Ranks on = make(2);
     of_a_rank ? on.group.communicator(1).abort("") : on.group.abort("");
     const char* const cause = of_a_rank ? "rank 1: aborted without a reason" : "aborted without a reason";
-    // Another process hears of it some milliseconds later.
+    // Another process sees the abort some milliseconds later.
     for (int looks = 0; looks < 1000 && on.group.failure().empty(); ++looks)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     EXPECT_EQ(on.group.failure(), cause);
@@ -329,7 +329,7 @@ TEST_P(CommunicatorTest, GoesOnWithOtherStreams) {
   });
   on.group.set_streams(on.streams());
   on.group.run(exchange);
-  if (GetParam().transport == TransportKind::shared_memory) return;  // where each rank has its own group
+  if (GetParam().transport == TransportKind::shared_memory) return;  // there each rank has a group of its own
   EXPECT_THROW(on.group.set_streams({others.streams()[0]}), Error);
   if (GetParam().places != Ranks::all_platforms || devices().size() < 2) return;
   EXPECT_THROW(on.group.set_streams({others.streams()[1], others.streams()[0], others.streams()[2]}), Error);
@@ -349,7 +349,7 @@ TEST(CommunicatorArguments, AreChecked) {
 }
 
 TEST(CommunicatorArguments, ContextsAreNotShared) {
-  // Two contexts of one device: possible wherever there is a device at all.
+  // Two contexts of one device: every machine can run this.
   const TestDevice& first = *devices()[0];
   const auto second = Context::create({first.context->devices().front()});
   const Stream stream(*second);

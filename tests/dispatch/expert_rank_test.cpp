@@ -57,7 +57,7 @@ TEST(ExpertRankTest, NodesAreRunsOfRanksAndPeersHaveOneIndex) {
     const ExpertRank alone = rank.of_node();
     EXPECT_EQ(position(alone.ep), Position(3, r % 3));
     EXPECT_EQ(position(alone.dp), Position(3, r % 3));
-    EXPECT_EQ(alone.ep_first_expert, r < 3 ? 0 : 5);  // of 2 2 1 1 1 1
+    EXPECT_EQ(alone.ep_first_expert, r < 3 ? 0 : 5);  // the ranks have 2 2 1 1 1 1 experts
     EXPECT_EQ(alone.experts, r < 3 ? 5 : 3);
   }
 }

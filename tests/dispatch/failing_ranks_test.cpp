@@ -1,4 +1,4 @@
-// A rank that fails: its peers hear of it at once, and use nothing that it has let go of.
+// A rank that fails: its peers get an error at once, and use no memory that the rank has released.
 #include <moecl/communicator.hpp>
 #include <moecl/context.hpp>
 #include <moecl/error.hpp>
@@ -42,11 +42,11 @@ cl_uint references(cl_mem memory) {
   return count;
 }
 
-/// Rank 0 refuses what rank 1 sends, and lets go of its own memory before rank 1 copies out of it.
+/// Rank 0 refuses what rank 1 sends, and releases its own memory before rank 1 copies from that memory.
 TEST_P(FailingRanksTest, WhatAFailedRankHasShownStaysForItsPeers) {
   if (GetParam().transport == TransportKind::shared_memory) return;  // processes have no handles of each other
   Ranks on = make(2);
-  // The test has a reference of its own, so that a handle that is used too late is counted, not followed.
+  // The test holds a reference of its own. A handle that is used too late is then found by its count, without a crash.
   Buffer shown(*on.streams()[0].context, 4096);
   const Buffer watched = Buffer::borrow(shown.handle());
   std::promise<void> released;
@@ -91,7 +91,7 @@ TEST_P(FailingRanksTest, WhatAFailedRankHasShownStaysForItsPeers) {
   EXPECT_EQ(references(watched.handle()), 1U) << "nothing is kept after the end";
 }
 
-/// Whatever copy fails in whichever rank, everybody gets an error, and everything may be freed.
+/// Any copy of any rank may fail: every rank gets an error, and everything may be freed.
 TEST_P(FailingRanksTest, AFailedCopyInAnyRankIsEverybodysError) {
   constexpr std::int32_t ranks = 3;
   for (const StrategyKind kind : kinds)
@@ -129,7 +129,7 @@ TEST_P(FailingRanksTest, AFailedCopyInAnyRankIsEverybodysError) {
     }
 }
 
-/// What fails outside every exchange, of whatever type.
+/// Exceptions of any type, thrown outside every exchange.
 TEST_P(FailingRanksTest, AnyExceptionOfARankEndsTheWaitOfItsPeers) {
   const std::pair<const char*, std::function<void()>> thrown[] = {
       {"rank 1: the host could not allocate memory", [] { throw std::bad_alloc(); }},
@@ -157,7 +157,7 @@ TEST_P(FailingRanksTest, WhatAStrategyRefusesOneRankReachesTheOthers) {
     try {
       Strategy::make(StrategyKind::mc2, rank, {8, 2, DType::f32})->dispatch(stream, {x, ids, weights, {}});
     } catch (const Error&) {
-      // Rank 1 does not come again.
+      // Rank 1 calls nothing more until the group has ended.
       if (world.rank() == 1)
         while (on.group.failure().empty()) std::this_thread::sleep_for(milliseconds(5));
       throw;
@@ -168,7 +168,7 @@ TEST_P(FailingRanksTest, WhatAStrategyRefusesOneRankReachesTheOthers) {
   EXPECT_THAT(texts[0], HasSubstr(on.group.failure()));
 }
 
-/// Sends from rank 0 to rank 1, through threads where the setting says so.
+/// Sends from rank 0 to rank 1; threads carry the bytes where the setting says so.
 std::vector<unsigned char> broadcast(Ranks& on) {
   std::vector<unsigned char> came(1000);
   on.group.run([&](Communicator& comm) {
@@ -193,8 +193,8 @@ TEST_P(FailingRanksTest, AnEventThatCannotBeSetAtOnceIsSetTheNextTime) {
   }
 }
 
-/// A driver that sets no event. Contexts of its own: what waits for such an event stays on their queues for good. Of
-/// PoCL, as NVIDIA's release of such a queue waits for it.
+/// A driver that sets no user event. Commands that wait for such an event stay on their queues for good, so the test
+/// has contexts of its own. They are PoCL's: NVIDIA's driver waits for these commands when it releases the queue.
 class EventsThatAreNeverSet : public testing::Test {
  protected:
   using Clock = std::chrono::steady_clock;

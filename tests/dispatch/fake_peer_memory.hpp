@@ -1,5 +1,5 @@
 #pragma once
-// Peers' memory on any device: an ordinary buffer of the context that all ranks share.
+// A fake of peer memory that works on any device: an ordinary buffer of the context that all ranks share.
 #include <moecl/context.hpp>
 #include <moecl/error.hpp>
 #include <moecl/peer_memory.hpp>
@@ -22,7 +22,7 @@ class FakePeerMemory final : public PeerMemory {
     return views;
   }
   std::uint64_t max_bytes() const noexcept override { return most_; }
-  /// A CPU's workers may all be busy with waiting.
+  /// False: waiting kernels could keep all workers of a CPU busy.
   bool kernels_may_wait() const noexcept override { return false; }
 
  private:

@@ -58,7 +58,7 @@ TEST(ParallelConfigTest, GivesTheRankOfALayer) {
   on.group.run([&](Communicator& world) {
     const ParallelConfig config = ParallelConfig::make(4, world.rank(), 2, 2);
     const ExpertRank rank = config.expert_rank(world, 8);
-    EXPECT_EQ(rank.dp.size(), 2);  // the two of pcp
+    EXPECT_EQ(rank.dp.size(), 2);  // the two ranks of the pcp group
     EXPECT_EQ(rank.dp.rank(), config.pcp_rank);
     EXPECT_EQ(rank.first_expert, 2 * config.ep_rank);
     EXPECT_EQ(rank.local_experts, 2);

@@ -120,7 +120,7 @@ TEST(ReplicaTableTest, RanksTakeTheirOwnAndShareTheOthers) {
 }
 
 TEST(ReplicaTableTest, SharesByNeedLevelTheRanks) {
-  // Of 100 tokens expert 0 has 60 and stands on both ranks; without shares rank 0 would have 60.
+  // Expert 0 has 60 of 100 tokens and a place on both ranks; without shares by need rank 0 would have 60 tokens.
   const PlacementPlan plan = place_as_given({0, 1, 0, 2}, 3);
   const ReplicaTable table = replica_table(plan, ReplicaChoice::by_need, 0, 2, {60, 30, 10});
   EXPECT_EQ(table.counts, (Ints{16, 1, 1}));

@@ -1,5 +1,5 @@
-// Groups of processes: who may join, what happens when one is not what it should be. Threads join as processes do;
-// whole processes are killed by tests/campaign/ranks.py.
+// Groups of processes: which may join, and what happens when one misbehaves. Here threads join as processes do;
+// tests/campaign/ranks.py kills whole processes.
 #include <moecl/window.hpp>
 
 #include <gmock/gmock.h>
@@ -28,13 +28,13 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// Nobody else's.
+/// A name that no other group has.
 std::string fresh_name() {
   static int count = 0;
   return "processes_test-" + std::to_string(getpid()) + "-" + std::to_string(count++);
 }
 
-/// What it says; empty where it is done.
+/// The message of the Error that `body` throws; empty if it throws none.
 std::string refusal(const std::function<void()>& body) {
   try {
     body();
@@ -54,7 +54,7 @@ RankGroup join(const std::string& name, std::int32_t rank, std::int32_t size, co
   return RankGroup::join(name, rank, size, stream, within(ms));
 }
 
-/// What each of the ranks says that join with these options.
+/// The error message of each rank: rank r joins with options[r].
 std::vector<std::string> joined_with(const std::string& name, const std::vector<GroupOptions>& options) {
   std::vector<std::future<std::string>> ranks;
   for (std::size_t rank = 0; rank < options.size(); ++rank)
@@ -162,7 +162,7 @@ TEST(Join, TheLastOneRemovesTheMemory) {
   EXPECT_NE(stat(path.c_str(), &found), 0);
 }
 
-/// A rank that writes into its ring what it likes; the other one is as it should be.
+/// Rank 0 writes arbitrary bytes into its ring; rank 1 joins as it should.
 class Liar : public testing::Test {
  protected:
   void SetUp() override {
@@ -239,7 +239,7 @@ TEST(Regroup, WhoLeavesIsMissedAndTheOthersGoOn) {
   for (auto& rank : ranks) rank.get();
 }
 
-/// Two processes of two ranks: what each pair has, and why.
+/// Two processes of two ranks: the transport of each pair of ranks, and the reason for it.
 TEST(Join, AProcessMayHaveSeveralRanks) {
   const std::string name = fresh_name();
   std::vector<std::future<void>> processes;
@@ -274,7 +274,7 @@ TEST(Join, RefusesRanksTwiceAndNone) {
               HasSubstr("has no rank"));
 }
 
-/// Threads of a process may have contexts of their own: a pair of each transport.
+/// Threads of a process may have contexts of their own. This group has pairs of ranks with each transport.
 TEST(Join, ThreadsOfTwoContextsAndAnotherProcess) {
   const std::string name = fresh_name();
   const auto other = Context::create({*devices()[0]->stream.view().device});
@@ -310,14 +310,14 @@ TEST(Join, ThreadsOfTwoContextsAndAnotherProcess) {
           comm.wait(stream.record());
           read_blocking(stream, window.memory(), got.data(), 16);
           EXPECT_EQ(got, expected);
-          comm.barrier();  // the next puts find nobody who reads
+          comm.barrier();  // no rank still reads when the next puts come
         }
       });
     }));
   for (auto& process : processes) process.get();
 }
 
-/// Also where nobody of the other process waits for it.
+/// Also in a process where no rank waits for that thread.
 TEST(Join, AThreadThatDoesNotComeIsNamedInAllProcesses) {
   const std::string name = fresh_name();
   std::vector<std::future<void>> processes;
@@ -341,7 +341,7 @@ TEST(Regroup, AProcessGoesWithAllItsRanks) {
   std::vector<std::future<void>> processes;
   std::promise<void> alone;
   const std::shared_future<void> left = alone.get_future().share();
-  std::latch met(3);  // who leaves may cost others the end of an exchange
+  std::latch met(3);  // a process that leaves may break the others' unfinished exchange
   for (std::int32_t process = 0; process < 3; ++process)
     processes.push_back(std::async(std::launch::async, [&, process] {
       const Stream even(*devices()[0]->context), odd(*devices()[0]->context);
@@ -383,7 +383,7 @@ TEST(Regroup, ThreadsCannot) {
   EXPECT_THAT(refusal([&] { group.shrink(); }), HasSubstr("ranks are threads"));
 }
 
-/// Longer than a ring by a part of it.
+/// Gathers rows that are longer than a ring by a fraction of a ring.
 void gather_long_rows(Communicator& comm) {
   const StreamView stream = comm.stream();
   constexpr std::uint64_t words = (std::uint64_t{11} << 20) / 4 + 3;
@@ -402,7 +402,7 @@ void gather_long_rows(Communicator& comm) {
   EXPECT_EQ(wrong, 0U);
 }
 
-/// What the system does when a process reads another's memory: which of the calls fail, and how many came.
+/// What process_vm_readv does when a process reads another's memory: which calls fail, and how many were made.
 struct Reads {
   std::function<bool(int call)> fails;
   std::atomic<int> calls{0};
@@ -425,7 +425,7 @@ TEST_P(Rows, LongerThanARingArriveWhole) {
   for (std::future<void>& rank : ranks) rank.get();
   reads = nullptr;
   if (host_shares_memory(*devices()[0]->context)) {
-    EXPECT_GE(counted.calls, 6);  // each rank of each other one, until it fails
+    EXPECT_GE(counted.calls, 6);  // each rank reads from each other rank until a read fails
   }
 }
 
@@ -439,7 +439,7 @@ INSTANTIATE_TEST_SUITE_P(Read, Rows,
 }  // namespace
 }  // namespace moecl::test
 
-/// In front of the library's: nothing, or a part of what is asked for.
+/// Takes the place of the C library's function: reads nothing, or a part of what is asked for.
 extern "C" ssize_t process_vm_readv(pid_t process, const iovec* here, unsigned long, const iovec* there, unsigned long,
                                     unsigned long) noexcept {
   using moecl::test::reads;

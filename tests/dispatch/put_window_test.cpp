@@ -26,7 +26,7 @@ std::int32_t value(std::int32_t from, std::int32_t step, std::int64_t i) {
   return from * 10000 + step * 100 + static_cast<std::int32_t>(i);
 }
 
-/// A rank's one token, which goes to all ranks: one expert each.
+/// A rank's only token, which goes to all ranks: each rank has one expert.
 struct OneToken {
   std::uint64_t ids_at, codes_at;
   DeviceTensor ids, return_rows;
@@ -60,7 +60,7 @@ struct OneToken {
   }
 };
 
-/// Without the host between the steps.
+/// Puts `steps` tokens; the host waits for nothing between them.
 void put_steps(Communicator& comm, std::int32_t steps) {
   const StreamView stream = comm.stream();
   const std::int32_t ranks = comm.size();
@@ -130,7 +130,7 @@ TEST(PutWindow, OutlivesTheQueueThatItWasMadeOn) {
   EXPECT_EQ(on.group->failure(), "");
 }
 
-/// The real thing, where there are two devices that reach each other's memory.
+/// Peer memory of real devices: two that reach each other's memory.
 TEST(PutWindow, DevicesStoreIntoEachOthersMemory) {
   Ranks on(2, Ranks::all_platforms);
   if (on.group.transport(0, 1).kind != TransportKind::peer_window) GTEST_SKIP() << on.group.transport(0, 1).reason;

@@ -1,6 +1,6 @@
 #pragma once
-// Groups of ranks to test on: on each device, forced through the staged transport, through peers' memory that is a
-// fake, over all platforms at once, and joined as processes join, of which each may have several ranks.
+// Groups of ranks for tests: on one device, with the staged transport forced, through fake peer memory, over all
+// platforms at once, and joined as processes join. Each such process may have several ranks.
 #include <moecl/communicator.hpp>
 
 #include <algorithm>
@@ -19,14 +19,14 @@
 
 namespace moecl::test {
 
-/// One group of all ranks, or several: threads can join as processes do.
+/// One group object of all ranks, or several: threads can join as processes do.
 class GroupOfRanks {
  public:
   void make(const std::vector<StreamView>& streams, const GroupOptions& options) {
     groups_.clear();
     groups_.emplace_back(streams, options);
   }
-  /// @param ranks_each  of a process; the last has what is left
+  /// @param ranks_each  ranks of each process; the last process has the remaining ranks
   void join(const std::vector<StreamView>& streams, const GroupOptions& options, std::size_t ranks_each) {
     static std::atomic<int> names{0};
     const std::string name = "tests-" + std::to_string(getpid()) + "-" + std::to_string(names++);
@@ -67,9 +67,10 @@ class GroupOfRanks {
       return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
     };
     const auto found = std::find_if(groups_.begin(), groups_.end(), has);
-    return found != groups_.end() ? *found : groups_.front();  // which refuses a rank that there is not
+    return found != groups_.end() ? *found : groups_.front();  // which refuses a rank that does not exist
   }
-  /// In a thread each, but for one. Errors: the cause, whoever was first to tell it; else the first
+  /// Runs `body` for each index, each in its own thread; a single one runs in this thread. Errors: the first one that
+  /// names a cause; else the first report that the group ended
   static void each(std::size_t count, const std::function<void(std::size_t)>& body) {
     if (count == 1) return body(0);
     std::mutex mutex;
@@ -130,7 +131,7 @@ class Ranks {
   GroupOfRanks group;
 };
 
-/// What each rank of a failing group got: `body`, then barriers for ever.
+/// The error text of each rank of a failing group. Each rank runs `body`, then barriers forever.
 inline std::vector<std::string> failures(Ranks& on, const std::function<void(Communicator&)>& body) {
   std::vector<std::string> texts(static_cast<std::size_t>(on.group.size()));
   EXPECT_THROW(on.group.run([&](Communicator& comm) {
@@ -147,8 +148,8 @@ inline std::vector<std::string> failures(Ranks& on, const std::function<void(Com
   return texts;
 }
 
-/// The texts of a group in which one rank lets the deadline pass. A busy machine may stop another rank's thread for as
-/// long, which is then named too, and rightly: so what is not expected counts when it comes ten times in a row.
+/// The error texts of a group in which one rank lets the deadline pass. A busy machine may stop another rank's thread
+/// for as long. That rank is then rightly named, too. So unexpected texts count only if they come ten times in a row.
 template <typename Texts, typename Expected>
 std::vector<std::string> failures_by_deadline(const Texts& texts_of_group, const Expected& is_expected) {
   std::vector<std::string> texts = texts_of_group();
@@ -169,7 +170,7 @@ inline constexpr Setting settings[] = {{Ranks::first_device, std::nullopt, "firs
                                        {Ranks::all_platforms, std::nullopt, "all_platforms"},
                                        {Ranks::all_platforms, TransportKind::shared_memory, "joined"},
                                        {Ranks::two_processes, TransportKind::shared_memory, "threads_of_processes"}};
-/// The same, and through peers' memory that is a fake.
+/// The same settings, and one with fake peer memory.
 inline constexpr Setting settings_with_fake[] = {
     settings[0],
     settings[1],
@@ -178,12 +179,12 @@ inline constexpr Setting settings_with_fake[] = {
     settings[4],
     settings[5],
     {Ranks::first_device, TransportKind::peer_window, "first_device_peer_window"}};
-/// Whether a case of a large set runs there. Groups of the last device alone take one in four: groups of all platforms
-/// have that device, too.
+/// Whether a case of a large set runs in the setting. Groups on the last device alone run one case in four: groups over
+/// all platforms include that device, too.
 inline bool takes(const Setting& setting, std::size_t number) {
   return setting.places != Ranks::last_device || is_sampled(number, 4);
 }
-/// For layers, of which each pass is such a set: without the last device alone, unless every case runs.
+/// The settings for layers, where each pass is such a set. The last device alone is left out unless every case runs.
 inline std::vector<Setting> settings_of_layers() {
   std::vector<Setting> out;
   for (const Setting& setting : settings_with_fake)

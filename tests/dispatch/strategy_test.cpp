@@ -1,5 +1,5 @@
-// Every strategy over random groups, shapes, routings, placements, wires and nodes against what a layer is by
-// definition. The experts are a stand-in on the host, y = x * (e + 1) + e: this tests how rows travel.
+// Every strategy over random groups, shapes, routings, placements, wires and nodes, against the definition of a layer.
+// The experts are a stand-in on the host, y = x * (e + 1) + e: this tests how rows travel.
 #include "tests/oracle/strategy.hpp"
 
 #include <moecl/context.hpp>
@@ -25,7 +25,7 @@ constexpr StrategyKind kinds[] = {StrategyKind::mc2, StrategyKind::all_gather, S
 
 using oracle::StrategyProblem;
 
-/// Calls of `step` that stopped the host, of all ranks of one context; every rank calls this together.
+/// How often `step` stopped the host, over all ranks of one context. All ranks call this function together.
 std::uint64_t host_syncs_of(Communicator& world, const std::function<void()>& step) {
   world.share("before", {});
   const std::uint64_t before = world.stream().context->counters().host_syncs;
@@ -45,7 +45,7 @@ std::uint64_t between_nodes(const Communicator& world, std::int32_t ranks_per_no
   return bytes;
 }
 
-/// No element is further off than its bound.
+/// Expects each element to differ by at most its bound.
 void expect_within(const std::vector<double>& got, const std::vector<double>& expected,
                    const std::vector<double>& error) {
   ASSERT_EQ(got.size(), expected.size());
@@ -53,8 +53,7 @@ void expect_within(const std::vector<double>& got, const std::vector<double>& ex
     ASSERT_LE(std::abs(got[i] - expected[i]), error[i]) << "element " << i << ": " << got[i] << ", " << expected[i];
 }
 
-/// What the router of this rank chose, as places. A rank without another place for any expert takes the ids as they
-/// are.
+/// This rank's routing as places. A rank without another place for any expert takes the ids as they are.
 DeviceTensor places_of(StreamView stream, const StrategyProblem& problem, const DeviceTensor& ids,
                        std::int64_t first_token) {
   const PlacementPlan plan = place_experts(problem.placing);
@@ -92,7 +91,7 @@ struct QuantizedTokens {
   }
 };
 
-/// What experts who sum give: of each token the sum of its rows, which are weighted already.
+/// What experts that sum give back: for each token the sum of its rows, which are weighted already.
 std::vector<double> sums_of_tokens(const std::vector<double>& slot_rows, const std::vector<double>& rows,
                                    std::int64_t tokens, std::int64_t hidden) {
   std::vector<double> sums(static_cast<std::size_t>(tokens * hidden));
@@ -104,9 +103,9 @@ std::vector<double> sums_of_tokens(const std::vector<double>& slot_rows, const s
   return sums;
 }
 
-/// One rank of passes through the same strategy object, one through another that exchanges on its own queue, and for
-/// the wires of e4m3 one with tokens that are codes already. The first pass gives tp ranks parts of their sums, the
-/// second has ids of 64 bits.
+/// The passes of one rank. The first two use the same strategy object; the third uses one that exchanges on its own
+/// queue. For the wires of e4m3 a fourth brings tokens that are codes already. The first pass leaves each tp rank a
+/// part of the sums; the second has ids of 64 bits.
 void expect_layer(Communicator& world, StrategyKind kind, const StrategyProblem& problem, bool one_context) {
   const ExpertRank rank(world, problem.tp, problem.places(), ExpertSharding::experts, problem.ranks_per_node);
   const StreamView stream = world.stream();
@@ -203,9 +202,9 @@ void expect_layer(Communicator& world, StrategyKind kind, const StrategyProblem&
     const std::vector<double> output = out.values(stream);
     expect_within(output, problem.output(rank.dp.rank(), false), problem.output_error(kind, rank.dp.rank()));
     if (problem.is_exact(kind)) {
-      EXPECT_EQ(output, problem.output(rank.dp.rank(), true));  // the one order of sums that a single rank has
+      EXPECT_EQ(output, problem.output(rank.dp.rank(), true));  // the sums are in a single rank's order
     }
-    // Multicast adds the parts of all ranks in one order, of tp groups in another.
+    // Multicast adds the parts of all ranks in one order, and the parts of tp groups (the first pass) in another.
     if (pass > 1 || (pass == 1 && kind != StrategyKind::multicast)) {
       EXPECT_EQ(output, before);
     }
@@ -301,7 +300,7 @@ TEST(StrategyBytesTest, OverNodesLessCrossesThanWithoutThem) {
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     const StrategyProblem problem(seed);
     if (!problem.over_nodes(StrategyKind::mc2) || problem.ranks_per_node == 1 || problem.total() == 0) continue;
-    // Rows so short that ids and weights weigh more than they are not what nodes are for.
+    // Nodes are not meant for rows that have fewer bytes than their ids and weights.
     if (problem.row_bytes() < problem.top_k * 8) continue;
     compared += problem.received(StrategyKind::mc2, 0).between_nodes < problem.flat_mc2(0, true) ? 1 : 0;
     for (std::int32_t rank = 0; rank < problem.ranks; ++rank)

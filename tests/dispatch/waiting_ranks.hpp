@@ -1,5 +1,5 @@
 #pragma once
-// Ranks whose kernels wait for each other, as those of different GPUs do.
+// Ranks whose kernels wait for each other, as kernels on different GPUs do.
 #include <optional>
 
 #include "tests/cases/waiting_peer_memory.hpp"
@@ -7,8 +7,8 @@
 
 namespace moecl::test {
 
-/// Whether kernels of two contexts surely run at the same time on the first device: on a CPU, and on the GPU that one
-/// simulates.
+/// Whether kernels of two contexts are sure to run at the same time on the first device. They are on a CPU, and on the
+/// GPU that a CPU simulates.
 inline bool kernels_run_at_once() {
   const DeviceCaps& caps = devices()[0]->caps();
   return caps.type == DeviceType::cpu || caps.name.find("simulated") != std::string::npos;

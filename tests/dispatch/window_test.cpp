@@ -24,7 +24,7 @@ class WindowTest : public testing::TestWithParam<Setting> {
 INSTANTIATE_TEST_SUITE_P(Places, WindowTest, testing::ValuesIn(settings_with_fake),
                          [](const auto& param) { return std::string(param.param.name); });
 
-/// What a rank puts at a place of a peer in an epoch; nothing else has those bytes.
+/// The word that a rank puts at a place of a peer's window in an epoch; no other word is equal.
 std::uint32_t word(std::int32_t from, std::int32_t to, std::int32_t epoch, std::uint64_t place) {
   return static_cast<std::uint32_t>(((from * 16 + to) * 64 + epoch) * 4096) + static_cast<std::uint32_t>(place);
 }
@@ -37,13 +37,13 @@ Words read(StreamView stream, BufferView from) {
   return words;
 }
 
-/// How many words rank `from` puts into `to`: the same wherever it is asked.
+/// How many words rank `from` puts into rank `to`: every rank computes the same number.
 std::uint64_t put_words(std::int32_t from, std::int32_t to, std::int32_t epoch) {
   std::mt19937 random(static_cast<unsigned>((from * 16 + to) * 64 + epoch));
   return random() % 4 == 0 ? 0 : random() % 3000 + 1;
 }
 
-// Halves take turns; sources are overwritten after each fence, and read late: by a queue that has work before it.
+// The window's halves take turns. Each source is overwritten after the fence; a queue with earlier work reads it late.
 TEST_P(WindowTest, EveryPutOfAnEpochIsThereAfterItsFence) {
   for (const std::int32_t ranks : {1, 2, 3, 4, 8}) {
     SCOPED_TRACE(ranks);
@@ -146,7 +146,7 @@ TEST_P(WindowTest, FailsWithTheFirstCause) {
     EXPECT_THAT(texts[static_cast<std::size_t>(rank)], testing::HasSubstr("rank 1: the disk is full"));
 
   const auto texts_of_late_rank = [&] {
-    Ranks late = make(2, milliseconds(1000));  // to make a window takes some of them where a machine is busy
+    Ranks late = make(2, milliseconds(1000));  // on a busy machine, making a window takes part of them
     return failures(late, [&](Communicator& comm) {
       Window window(comm, 64);
       if (comm.rank() == 0) window.fence();

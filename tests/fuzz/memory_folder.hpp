@@ -19,7 +19,7 @@ class MemoryFolder {
 
   const std::string& path() const { return path_; }
   std::string file(const std::string& name) const { return path_ + "/" + name; }
-  /// The bytes, and zeros behind them.
+  /// Writes the bytes, followed by `zeros` zero bytes.
   void write(const std::string& name, const std::string& bytes, std::uint64_t zeros = 0) const {
     std::ofstream(file(name), std::ios::binary) << bytes;
     if (zeros != 0) std::filesystem::resize_file(file(name), bytes.size() + zeros);

@@ -21,7 +21,7 @@ class ActivationQuantTest : public OnEveryDevice {
       : checkpoint_(Checkpoint::open(data_path("goldens/mixtral-e8k2"))),
         config_(checkpoint_.config().layer(0)),
         weights_(find_layer_weights(checkpoint_, config_)) {
-    float scale = 0.01F;  // another one for every product of every expert
+    float scale = 0.01F;  // a different one for every product of every expert
     for (ExpertMatrices& expert : weights_.experts) {
       expert.gate_up_input_scale = scale;
       expert.down_input_scale = scale / 3;
@@ -36,7 +36,7 @@ class ActivationQuantTest : public OnEveryDevice {
   Outputs run(const MoeLayerOptions& options) const {
     return run_layer(device(), MoeLayer(device().stream, config_.shape, weights_, options), {x_.begin(), x_.end()});
   }
-  /// Of the router's choice in `chosen`, which plain activations decide.
+  /// The oracle's output for the experts in `chosen`, which the router chose from plain activations.
   std::vector<double> expected(const OperandQuant& how, const Outputs& chosen) const {
     return oracle::moe_block({config_.shape, weights_, how, {}}, x_, chosen.ids, chosen.weights).out;
   }

@@ -51,7 +51,7 @@ TEST_P(ApartTest, LayersTakeNoOutputThatSomethingElseLiesIn) {
   });
   refused("out and routed_out overlap", [&](auto& args) { args.routed_out = out; });
 
-  MoeLayer::Forward args;  // memory behind what a pass needs of the workspace is the caller's
+  MoeLayer::Forward args;  // workspace memory past what a pass needs is the caller's
   args.x = x;
   args.out = TensorView(workspace.view().slice(needed, 4096), DType::f32, {tokens, model.hidden()});
   args.workspace = workspace.view();

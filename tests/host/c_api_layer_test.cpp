@@ -127,7 +127,7 @@ TEST_P(CApiLayerTest, LoadsACheckpoint) {
   pass.args.finished = {};
   ASSERT_OK(forward(pass.args));
 
-  // The chosen experts, given back as the caller's own, lead to the same output.
+  // The layer's own choice, passed back as the caller's routing, gives the same output.
   const std::vector<double> own = pass.out.values();
   Pass again(device(), golden_values(golden_name, "hidden_states"), 96, workspace_bytes(33));
   again.args.ids = array(ids);
@@ -213,7 +213,7 @@ TEST_P(CApiLayerTest, TakesRawWeights) {
   EXPECT_LE(relative_error(pass.out.values(), golden_values(golden_name, "output")), 1e-5);
 }
 
-/// A matrix of whatever strides and type as f32 row by row, after `to`.
+/// Appends a bf16 matrix of any strides to `to`, row by row as f32.
 void append_f32(std::vector<float>& to, const HostMatrix& matrix) {
   for (std::int64_t r = 0; r < matrix.rows; ++r)
     for (std::int64_t c = 0; c < matrix.columns; ++c) {
@@ -335,7 +335,7 @@ TEST_P(CApiLayerTest, ReplacesWeightsByRawOnesAndByThoseOfACheckpoint) {
   };
   const std::vector<double> before = output();
   RawWeights raw;
-  std::reverse(raw.down.begin(), raw.down.end());  // other numbers, whatever their bytes say
+  std::reverse(raw.down.begin(), raw.down.end());  // with the next line: the f32 numbers in reverse order
   for (auto number = raw.down.begin(); number != raw.down.end(); number += 4) std::reverse(number, number + 4);
   ASSERT_OK(moecl_layer_replace(layer_, stream_, &raw.desc));
   const std::vector<double> replaced = output();
@@ -425,7 +425,7 @@ TEST_P(CApiLayerTest, RefusesArgumentsOfForwardThatDoNotFit) {
   EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "null", moecl_layer_workspace_bytes(nullptr, 1, &bytes));
   EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "null", moecl_layer_describe(layer_, nullptr));
   EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "null", moecl_layer_describe(nullptr, &info_));
-  clSetUserEventStatus(foreign_event, CL_COMPLETE);  // NVIDIA's driver waits for it when the context goes
+  clSetUserEventStatus(foreign_event, CL_COMPLETE);  // NVIDIA's driver waits for the event when the context goes
   clReleaseEvent(foreign_event);
   clReleaseMemObject(foreign);
 }

@@ -28,8 +28,8 @@ cl_uint references(cl_command_queue queue) {
   return count;
 }
 
-/// The references once they are `expected`, within a second: a driver's thread may still hold the last command, which
-/// has ended, and with it the queue.
+/// The reference count once it is `expected`, or after a second: a driver's thread may still hold the last command,
+/// which has ended, and with it the queue.
 template <class Handle>
 cl_uint references_at_last(Handle handle, cl_uint expected) {
   for (int i = 0; i < 1000 && references(handle) != expected; ++i)
@@ -218,14 +218,14 @@ TEST(CApi, KeepsErrorsPerThread) {
   EXPECT_EQ(moecl_last_error_message(), mine);
 }
 
-/// What a program that ends without destroying its context has kept.
+/// What is kept of an application that ends without destroying its context.
 TEST_P(CApiTest, SavesProgramsWhenAsked) {
   const TempDir dir;
   const std::string folder = dir.file("cl");
   auto options = sized<moecl_context_options>();
   options.cache_dir = folder.c_str();
   options.disk_cache = MOECL_ON;
-  options.compile = MOECL_COMPILE_IN_PROCESS;  // what a helper compiles is kept at once
+  options.compile = MOECL_COMPILE_IN_PROCESS;  // programs that a helper compiles are kept at once
   ContextHandle context;
   StreamHandle stream;
   LayerHandle layer;

@@ -1,4 +1,4 @@
-// Experts of a layer in an exchange of the caller's through the C interface: the goldens' routed part.
+// A layer's experts in the caller's own exchange, through the C interface: they give the golden's routed output.
 #include <moecl/run_experts.h>
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ constexpr std::int64_t qwen_hidden = 64, qwen_top_k = 4;
 constexpr std::int32_t qwen_experts = 16;
 constexpr const char* qwen_name = "qwen2-moe-e16k4";
 
-/// Tokens of a rank through a dispatcher, and in between the experts of the layer.
+/// One rank: a dispatcher sends its tokens, the layer's experts compute the rows, the dispatcher combines the results.
 class RankedExperts {
  public:
   RankedExperts(CGroup& on, std::size_t rank, moecl_parallel_layer* layer, const CGolden& golden, std::int64_t first,
@@ -27,7 +27,7 @@ class RankedExperts {
         ids_(on.allocate(rank, rows_of<std::int64_t>(golden.ids, qwen_top_k, first, tokens))),
         weights_(on.allocate(rank, rows_of<float>(golden.weights, qwen_top_k, first, tokens))) {}
 
-  /// @param options  of which strategy, layout and who weights and sums are said
+  /// @param options  the caller sets the strategy, the layout, and whether experts weight and sum
   std::vector<float> pass(moecl_communicator* communicator, moecl_token_dispatcher_options options) {
     options.hidden = qwen_hidden;
     options.experts = qwen_experts;

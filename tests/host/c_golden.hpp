@@ -25,7 +25,7 @@ inline std::vector<double> golden_values(const std::string& name, const char* te
   return decode(tensor.dtype, {bytes, bytes + tensor.size_bytes});
 }
 
-/// The weights of a golden layer as one array a kind.
+/// The weights of a golden layer, one array for each kind.
 struct RawWeights {
   std::vector<unsigned char> gate, up, down;
   Checkpoint checkpoint = Checkpoint::open(golden_dir(golden_name));

@@ -18,7 +18,7 @@ namespace moecl::test {
 using GroupHandle = Handle<moecl_rank_group, moecl_rank_group_destroy>;
 using CommunicatorHandle = Handle<moecl_communicator, moecl_communicator_destroy>;
 
-/// A group on the caller's cl_contexts, rank r on the device r % devices; ranks of one device share its context.
+/// A group on the caller's cl_contexts. Rank r is on device r % devices. Ranks of one device share its context.
 struct CGroup {
   explicit CGroup(std::int32_t ranks, std::int64_t deadline_ms = 0,
                   const std::vector<const TestDevice*>& on = {devices()[0].get()})
@@ -43,7 +43,7 @@ struct CGroup {
   }
 
   std::ptrdiff_t place(std::size_t rank) const { return static_cast<std::ptrdiff_t>(rank % callers.size()); }
-  /// Memory of a rank; without values some bytes, since a cl_mem has some.
+  /// Device memory of a rank. Without values it has a few bytes, since a cl_mem cannot be empty.
   template <class T = float>
   moecl_device_array allocate(std::size_t rank, std::vector<T> values) {
     if (values.empty()) values.resize(std::max<std::size_t>(4 / sizeof(T), 1));
@@ -71,7 +71,7 @@ struct CGroup {
     EXPECT_OK(moecl_rank_group_failure(group, text, sizeof(text)));
     return text;
   }
-  /// A thread for each rank.
+  /// Runs `body` for each rank in a thread of its own.
   void run(const std::function<void(std::size_t rank, moecl_communicator*)>& body) {
     std::vector<std::thread> threads;
     for (std::size_t rank = 0; rank < communicators.size(); ++rank)

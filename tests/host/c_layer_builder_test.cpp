@@ -101,7 +101,7 @@ TEST_P(CLayerBuilderTest, IsTheGoldenByTheNamesOfTheCheckpoint) {
         moecl_layer_builder_open(stream_, (golden_dir(golden) + "/config.json").c_str(), -1, &options_, builder.out()));
     std::int32_t others = 0;
     for (const HostTensor& tensor : tensors_of(golden)) {
-      // What is not lent may change when the call returns.
+      // Memory that is not lent may change once the call returns.
       std::vector<std::byte> bytes(tensor.data.memory(), tensor.data.memory() + tensor.size_bytes);
       moecl_named_tensor given = c_tensor(tensor);
       given.data = bytes.data();
@@ -127,7 +127,7 @@ TEST_P(CLayerBuilderTest, TakesShardsAndExpertsFromDeviceMemory) {
   desc.experts = config.shape.experts;
   desc.top_k = config.shape.router.top_k;
   desc.renormalise = 1;
-  desc.router.data = &desc;  // there will be one
+  desc.router.data = &desc;  // not null: a router will come
   auto stored = sized<moecl_stored_weights>();
   stored.form = MOECL_FORM_AWQ;
   stored.weights.dtype = MOECL_U4;
@@ -160,7 +160,7 @@ TEST_P(CLayerBuilderTest, TakesShardsAndExpertsFromDeviceMemory) {
   ASSERT_OK(moecl_layer_builder_finish(builder, layer.out()));
   check(layer, golden);
 
-  // An expert as numbers, and packed into its place again.
+  // Exports an expert as numbers; packs it and puts it back into its place.
   const MoeShape& shape = config.shape;
   const auto numbers = static_cast<std::size_t>(shape.hidden * shape.intermediate);
   std::vector<float> gate(numbers), up(numbers), down(numbers), before;

@@ -121,7 +121,7 @@ TEST(CLayerFormsTest, OneLayer) {
 }
 
 TEST(CLayerFormsTest, EveryStrategy) {
-  // Of all ranks but the last, which has the rest.
+  // Tokens of all ranks but the last, which has the rest.
   const std::vector<std::int64_t> shares[] = {{}, {4}, {0}, {4, 0}, {2, 1, 3}, {1, 1, 0, 1, 1, 1, 1}};
   for (const LayerForm& form : forms_in_c())
     for (const std::vector<std::int64_t>& share : shares) {
@@ -196,7 +196,7 @@ TEST(CLayerFormsTest, OneExpertIsReplaced) {
   const MoeShape& shape = form.layer.shape;
   const auto matrix_bytes = static_cast<std::size_t>(shape.intermediate * shape.expert_hidden) * sizeof(float);
   moecl_layer_desc whole = form.layer.desc();
-  // A layer whose expert 4 is expert 1, until it gets its own.
+  // Expert 4 has the weights of expert 1 until it gets its own.
   std::vector<unsigned char> gate = form.layer.gate, up = form.layer.up, down = form.layer.down;
   for (std::vector<unsigned char>* all : {&gate, &up, &down})
     std::copy_n(all->begin() + static_cast<std::ptrdiff_t>(matrix_bytes), matrix_bytes,
@@ -230,7 +230,7 @@ TEST(CLayerFormsTest, OneExpertIsReplaced) {
       ParallelHandle ranked;
       EXPECT_OK(moecl_parallel_layer_create(communicator, &whole, &parallel, nullptr, ranked.out()));
       const bool whole_experts = sharding == MOECL_SHARD_EXPERTS;
-      if (!whole_experts || rank == 1) {  // who has expert 4, or a part of it
+      if (!whole_experts || rank == 1) {  // this rank has expert 4, or a part of it
         EXPECT_OK(moecl_parallel_layer_replace_expert(ranked, whole_experts ? 1 : 4, &one));
       }
       of_rank[rank] =

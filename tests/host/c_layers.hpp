@@ -16,7 +16,7 @@ inline constexpr moecl_strategy c_strategies[] = {MOECL_STRATEGY_MC2, MOECL_STRA
 
 using ParallelLayerHandle = Handle<moecl_parallel_layer, moecl_parallel_layer_destroy>;
 
-/// What each rank has of a layer, and how its passes end.
+/// The layer handles of all ranks, and the results of their passes.
 struct CLayers {
   CGroup& on;
   std::vector<ParallelLayerHandle> of_rank;
@@ -34,14 +34,14 @@ struct CLayers {
     EXPECT_OK(moecl_parallel_layer_describe(of_rank[rank], &told));
     return told;
   }
-  /// A pass of each rank's rows of `input`; f32 outputs, also those that may be asked for.
+  /// One rank's results of a pass: f32 outputs, also the optional ones.
   struct Pass {
     std::vector<float> out, routed;
     std::vector<std::int32_t> ids;
     std::vector<float> weights;
   };
   /// Ranks that have no layer yet take no part.
-  /// @param routing  passes whose choice is the caller's in this one; empty: the router's
+  /// @param routing  passes whose routing the caller provides to this one; empty: the router chooses
   std::vector<Pass> forward(const std::vector<std::vector<double>>& inputs,
                             const std::vector<std::uint8_t>& finished = {}, const std::vector<Pass>& routing = {}) {
     std::vector<Pass> passes(of_rank.size());
@@ -71,7 +71,7 @@ struct CLayers {
   }
 };
 
-/// Tokens of `input` for each rank: `tokens` of the dp ranks, or with own tokens of every rank.
+/// The rows of `input` for each rank. `tokens` counts them for each dp rank, or for every rank if each has its own.
 inline std::vector<std::vector<double>> dealt(const std::vector<double>& input, std::int64_t hidden, std::int32_t ranks,
                                               const std::vector<std::int64_t>& tokens) {
   std::vector<std::vector<double>> of_rank;

@@ -37,7 +37,7 @@ inline std::int64_t elements_of(const moecl_tensor& tensor) {
   return std::accumulate(tensor.shape, tensor.shape + tensor.rank, std::int64_t{1}, std::multiplies<>());
 }
 
-/// Where elements stand that a caller keeps apart: so many within a row, and so many more between rows.
+/// Strides of a caller's tensor with gaps: `apart` elements from one to the next in a row, `more` between rows.
 struct Gaps {
   int tensor = -1;  ///< which one, in the order of the fields
   std::int64_t apart = 1, more = 0;
@@ -66,12 +66,12 @@ struct CallersCase {
   CallersQueue caller;
   cli::OperatorCase recorded;
   Gaps gaps;
-  std::int32_t rank;                 ///< of the group that makes the call together; -1: a call by one rank
+  std::int32_t rank;                 ///< in the group that makes the call together; -1: a call by one rank
   std::vector<std::string> tensors;  ///< the inputs, then the outputs
   std::list<cl_mem> memory;
   std::list<std::vector<moecl_tensor>> lists;
   std::list<std::vector<std::int64_t>> ints;
-  std::vector<cli::OutputTensor> outputs;  ///< after a call that worked
+  std::vector<cli::OutputTensor> outputs;  ///< set by a call that succeeded
 
   CallersCase(const TestDevice& device, const std::string& name, const Gaps& with_gaps, std::int32_t of_rank = -1)
       : caller(device),
@@ -84,7 +84,8 @@ struct CallersCase {
     for (cl_mem held : memory) clReleaseMemObject(held);
   }
 
-  /// "in" and "x": what the case calls that tensor. The first version's index stands beside the second's.
+  /// The name of a tensor in the case, for example from "in" and "x". The first version's `expand_idx` stands beside
+  /// the second's.
   std::string key(const char* kind, const std::string& name) const {
     return (rank < 0 ? "" : "rank" + std::to_string(rank) + ".") + kind + "." + name +
            (name == "expand_idx" ? "_v1" : "");
@@ -100,8 +101,8 @@ struct CallersCase {
     EXPECT_NE(memory.back(), nullptr);
     return {memory.back(), offset_bytes};
   }
-  /// Gives the tensor of that name memory with those elements, or without any, bytes of 0x5A, and strides if it has
-  /// gaps.
+  /// Gives the tensor of that name memory with those elements, or with bytes of 0x5A if there are none. Sets strides if
+  /// it has gaps.
   void place(const std::string& name, moecl_tensor& tensor, const std::byte* elements) {
     if (static_cast<int>(tensors.size()) == gaps.tensor) set_strides(tensor, gaps);
     tensors.push_back(name);
@@ -120,7 +121,7 @@ struct CallersCase {
     place(name, to, from.in_memory().data.memory());
     return to;
   }
-  /// Its elements; what stands between them is still as it was.
+  /// The tensor's elements. Expects that the bytes between them have not changed.
   std::vector<std::byte> download(const moecl_tensor& tensor) {
     const std::size_t size = size_bytes(dtype_of(tensor.dtype));
     const std::vector<std::size_t> places = places_of(tensor);
@@ -139,14 +140,14 @@ struct CallersCase {
   }
 };
 
-/// Sets inputs and parameters of a C struct by the names of the case, and gives lists of outputs room.
+/// Sets inputs and parameters of a C struct by the names of the case, and gives memory to lists of outputs.
 struct SetFromCase {
   CallersCase& from;
 
   void input(const char* name, moecl_tensor& to, const char*) {
     const std::string key = from.key("in", name);
     if (from.recorded.tensors.has(key)) to = from.upload(key);
-    if (name == std::string_view("expand_idx")) {  // what the dispatch of the same name gave
+    if (name == std::string_view("expand_idx")) {  // the output of the dispatch case of the same name
       std::string dispatch = from.recorded.path;
       dispatch.replace(dispatch.find("_combine_"), 9, "_dispatch_");
       to = from.upload(key, cli::OperatorCase::open(dispatch).tensors.tensor(from.key("out", name)));
@@ -219,7 +220,7 @@ void for_each_planned(const CallersCase& of, CArgs& args, F each) {
   npu::Describe<Args>::fields(args, visit);
 }
 
-/// The outputs agree with the case by its own rules. Returns how many it compares.
+/// Expects that the outputs agree with the case by its own rules. Returns the number of compared outputs.
 inline std::size_t expect_outputs(const cli::OperatorCase& recorded, const std::vector<cli::OutputTensor>& outputs) {
   for (const cli::OutputTensor& output : outputs) EXPECT_TRUE(recorded.tensors.has(output.name)) << output.name;
   const std::vector<cli::OutputVerdict> verdicts = cli::check_outputs(recorded, outputs);
@@ -239,7 +240,7 @@ struct Outcome {
   moecl_status call = MOECL_OK, fault = MOECL_OK;
 };
 
-/// Plans and calls the operator between two events; `of` has what it gives unless it refuses or finds a fault.
+/// Plans and calls the operator between two events. `of` gets the outputs, unless the call is refused or finds a fault.
 template <class Args, class CArgs, class On>
 Outcome run_case_on(On* on, moecl_stream* stream, CallersCase& of, const COperator<CArgs, On>& with,
                     const std::function<void(CArgs&, moecl_call&)>& change = {}) {
@@ -273,7 +274,7 @@ Outcome run_case_on(On* on, moecl_stream* stream, CallersCase& of, const COperat
   return {MOECL_OK, fault};
 }
 
-/// Compares what it gives, too.
+/// The same on a context and queue of the caller. Compares the outputs, too.
 template <class Args, class CArgs>
 Outcome run_case(CallersCase& of, const COperator<CArgs>& with,
                  const std::function<void(CArgs&, moecl_call&)>& change = {}) {

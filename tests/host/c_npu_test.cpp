@@ -111,7 +111,7 @@ static_assert(same(MOECL_COMM_ALG_DEFAULT, npu::CommAlg::by_default, MOECL_COMM_
 static_assert(same(MOECL_SWIGLU_QUANT_RECIPROCAL, npu::SwigluQuantRounding::reciprocal,
                    MOECL_SWIGLU_QUANT_DOUBLE_ROUNDING, npu::SwigluQuantRounding::double_rounding));
 
-/// Every parameter as a number, of the C++ Args or of the C struct.
+/// Every parameter of the C++ Args or of the C struct, as a number.
 struct ParameterNumbers {
   std::vector<double> numbers;
 
@@ -149,7 +149,7 @@ std::vector<double> parameter_numbers(From& from) {
 
 template <class T, class... Ts>
 concept is_one_of = (std::is_same_v<T, Ts> || ...);
-/// Becomes any member of an operator's Args; an optional takes it as what it holds.
+/// Converts to any member of an operator's Args; for an optional, to the type that it holds.
 struct Anything {
   template <class T>
   requires std::is_enum_v<T> || is_one_of < T, TensorView, npu::TensorList, std::vector<std::int64_t>, std::string,
@@ -253,7 +253,7 @@ TEST_P(CNpuTest, RecordedCases) {
   });
 }
 
-// A tensor of any strides is read and written right or refused; weights are read.
+// A tensor of any strides is read and written correctly, or refused; weights are never refused.
 TEST_P(CNpuTest, ReadsGapsOrRefusesThem) {
   for_each_operator([&]<class Args, class CArgs>(const Args&, const COperator<CArgs>& with, const char* name) {
     CallersCase whole(device(), name, {});

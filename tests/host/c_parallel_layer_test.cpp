@@ -28,11 +28,11 @@ TEST_P(CParallelLayerTest, GoldensWithEveryOption) {
   struct Case {
     const char* model;
     std::int32_t ranks;
-    std::vector<std::int64_t> tokens;  ///< of each dp rank, or where every rank has its own of each
+    std::vector<std::int64_t> tokens;  ///< of each dp rank, or of each rank where every rank has its own
     std::function<void(Options&)> options = [](Options&) {};
     std::function<void(ParallelPlan&, RankedOptions&)> plan = [](ParallelPlan&, RankedOptions&) {};
     bool whole_experts = true;
-    double tolerance = 1e-5;  ///< of the golden
+    double tolerance = 1e-5;  ///< against the golden
   };
   const auto sharding = [](moecl_shared_sharding shared) {
     return Case{"qwen2-moe-e16k4",
@@ -148,7 +148,8 @@ TEST_P(CParallelLayerTest, NodesHaveBytesBetweenThem) {
     out.insert(out.end(), passes[rank].out.begin(), passes[rank].out.end());
     const moecl_parallel_layer_info info = layers.info(rank);
     EXPECT_THAT(info.strategy_reason, testing::HasSubstr("over 2 nodes of 2 ranks in two levels"));
-    // dispatch/STRATEGIES.md: the tokens of the ranks of one index with ids and weights, and a sum for each own token.
+    // dispatch/STRATEGIES.md: from the other node's rank of the same index, its tokens with ids and weights, and one
+    // sum for each token of this rank.
     const std::uint64_t theirs = rank == 1 ? 9 : 8, mine = rank == 3 ? 9 : 8;
     EXPECT_EQ(info.bytes_between_nodes, theirs * (96 * 4 + 8 * 8) + mine * 96 * 4) << "rank " << rank;
     EXPECT_GT(info.bytes_received, info.bytes_between_nodes);
@@ -186,7 +187,7 @@ TEST_P(CParallelLayerTest, TellsWhatAPassTook) {
     const auto pass = [&](std::size_t rank, moecl_communicator*) {
       EXPECT_OK(moecl_parallel_layer_forward(layers.of_rank[rank], &args[rank]));
     };
-    on.run(pass);  // the first one may map the memory of peers
+    on.run(pass);  // the first pass may map the memory of peers
     const std::uint64_t before = syncs();
     on.run(pass);
     EXPECT_EQ(syncs() - before, strategy == MOECL_STRATEGY_ALL2ALL_V ? 2U : 0U);
@@ -204,7 +205,7 @@ TEST_P(CParallelLayerTest, TellsWhatAPassTook) {
       EXPECT_EQ(info.bytes_between_nodes, 0U);
       EXPECT_GT(info.bytes_received, 0U);
       if (strategy != MOECL_STRATEGY_ALL_GATHER) continue;
-      // dispatch/STRATEGIES.md: the other rank's tokens with ids and weights, and its sums for this rank's.
+      // dispatch/STRATEGIES.md: the other rank's tokens with ids and weights, and its sums for this rank's tokens.
       const std::uint64_t mine = rank == 0 ? 5 : 28, theirs = 33 - mine;
       EXPECT_EQ(info.bytes_received, theirs * (64 * 4 + 8 * 4) + mine * 64 * 4);
     }
@@ -250,7 +251,7 @@ TEST(CParallelLayer, GridsOfContextAndSequenceParallelismFlatten) {
       EXPECT_EQ(info.dp_rank, 0);
       EXPECT_EQ(info.pcp_rank, rank / 2);
       EXPECT_EQ(info.tp_rank, rank % 2);
-      // Ranks of pcp have other tokens, those of tp the same unless sequences are parallel.
+      // The ranks of a pcp group have different tokens; those of a tp group the same, unless sequences are parallel.
       const std::ptrdiff_t shares = sequence ? 4 : 2, share = sequence ? rank : rank / 2;
       const std::ptrdiff_t begin = tokens * share / shares * hidden, end = tokens * (share + 1) / shares * hidden;
       of_ranks.emplace_back(input.begin() + begin, input.begin() + end);

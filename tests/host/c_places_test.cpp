@@ -182,7 +182,7 @@ TEST_F(CPlacesTest, ExpertsMayBeGone) {
   }
 }
 
-/// Two ranks have a layer, and a third one loads its experts in a group of its own; then all three are one.
+/// Two ranks have a layer, and a third loads its experts in a group of its own. Then all three form one group.
 TEST(CGrowthTest, ARankMoreTakesPlaces) {
   const std::vector<double> input = golden_values(model, "hidden_states"), output = golden_values(model, "output");
   std::vector<std::int32_t> table(16);
@@ -229,7 +229,7 @@ TEST(CGrowthTest, ARankMoreTakesPlaces) {
   EXPECT_EQ(layers.info(2).first_place, 16);
   EXPECT_EQ(layers.info(2).all_places, 24);
   EXPECT_GT(layers.info(2).bytes_received, 0U);
-  // And what is left when it goes again.
+  // The third rank leaves again, and the other two go on.
   ASSERT_OK(moecl_rank_group_create(streams, 2, nullptr, pair.out()));
   layers.of_rank[2].reset();
   on.run([&](std::size_t rank, moecl_communicator*) {
@@ -334,7 +334,7 @@ TEST_F(CPlacesTest, PrefetchesOverRanks) {
   options.missed_experts = MOECL_MISSED_FETCHED;
   load(&options);
   on_.run([&](std::size_t rank, moecl_communicator*) {
-    // The second rank brings a token, of which the choice is known.
+    // Rank 1 brings a token whose experts are known.
     const std::vector<std::int32_t> chosen = {1, 6, 9, 14};
     const std::vector<float> weigh(4, 0.25F);
     auto args = sized<moecl_forward_args>();
@@ -361,7 +361,7 @@ TEST_F(CPlacesTest, PrefetchesOverRanks) {
 TEST_F(CPlacesTest, TakesAndTellsPlaces) {
   CGroup on(2);
   CLayers layers(on);
-  const std::vector<std::int32_t> places = {5, 4, 3, 2, 1, 0, 6, 7, 5, 5};  // of eight experts, one thrice
+  const std::vector<std::int32_t> places = {5, 4, 3, 2, 1, 0, 6, 7, 5, 5};  // of eight experts; expert 5 has three
   auto parallel = sized<moecl_parallel_options>();
   parallel.expert_of_place = places.data();
   parallel.places = static_cast<std::int32_t>(places.size());

@@ -32,7 +32,7 @@ struct rank {
     return 0;                                                      \
   }
 
-// Every rank can say what every other one brings.
+// Every rank can compute what every other rank brings.
 static float input(int32_t rank, int32_t token, int32_t column) { return (float)(100 * rank + 10 * token + column); }
 static int32_t expert_of(int32_t ranks, int32_t rank, int32_t token, int32_t k) {
   return (3 * rank + token * token + k * (1 + token % 2)) % (ranks * EXPERTS_EACH);
@@ -81,7 +81,7 @@ static moecl_call call_with(const struct rank* me, uint64_t workspace_bytes) {
   return call;
 }
 
-/// Rows stand in the order expert, source rank, token; each becomes what its expert makes of it.
+/// Rows stand in the order expert, source rank, token. The expert's result takes the place of each row.
 static int32_t run_experts(struct rank* me, const moecl_moe_distribute_dispatch_v2_args* dispatched) {
   float rows[MOST_ROWS * H];
   int64_t counts[EXPERTS_EACH];
@@ -164,7 +164,7 @@ static int32_t combine(struct rank* me, const moecl_moe_distribute_dispatch_v2_a
   return 1;
 }
 
-/// Results here, then summed over all ranks.
+/// Checks this rank's results, and then their sum over all ranks.
 static int32_t check_outputs(struct rank* me, moecl_device_array out) {
   float got[T * H];
   for (int32_t summed = 0; summed < 2; ++summed) {

@@ -43,7 +43,7 @@ TEST(CRanks, DispatchAndCombineInACProgram) {
       }
 }
 
-// A gate of the caller's holds a collective back, and events tell when it is done.
+// The caller's user event holds a collective back; other events tell when the collective is done.
 TEST(CRanks, CollectivesWaitForEventsAndGiveThem) {
   CGroup on(2);
   cl_event gate = clCreateUserEvent(on.callers.front().context, nullptr), done[2] = {};
@@ -357,7 +357,7 @@ TEST(CRanks, RefusesWrongArguments) {
   EXPECT_FAILS(MOECL_INVALID_ARGUMENT, "communicator: the pointer is null", moecl_communicator_wait(nullptr));
 }
 
-/// Each rank of the case in a cl_context and a thread of its own.
+/// Runs each rank of the case in a cl_context and a thread of its own.
 template <class Args, class CArgs>
 void run_together(const TestDevice& device, const std::string& name, const COperator<CArgs, moecl_communicator>& with,
                   std::int32_t refusing = -1) {

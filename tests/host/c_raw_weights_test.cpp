@@ -16,7 +16,7 @@ namespace {
 
 using Bytes = std::vector<unsigned char>;
 
-/// How gate and up come.
+/// How the rows of gate and up are stored.
 enum class Halves { apart, one_after_the_other, alternating };
 
 std::int32_t number_of(DType dtype) {
@@ -30,7 +30,7 @@ std::int32_t number_of(DType dtype) {
     case DType::f8_e4m3:
       return MOECL_F8_E4M3;
     case DType::u8:
-      return MOECL_E8M0;  // of scales
+      return MOECL_E8M0;  // u8 numbers are scales
     default:
       ADD_FAILURE() << name(dtype);
       return 0;
@@ -59,10 +59,10 @@ std::int32_t number_of(CodeType type) {
   }
 }
 
-/// One matrix of each expert, in their order.
+/// One matrix of each expert, in the order of experts.
 using Matrices = std::vector<const WeightMatrix*>;
 
-/// The arrays that a program in C has: contiguous, all experts in one.
+/// The arrays that a C program has: contiguous, each with all experts.
 class RawLayer {
  public:
   RawLayer(const MoeShape& shape, const MoeWeights& weights, Halves halves) {
@@ -146,7 +146,7 @@ class RawLayer {
     desc.ungated = shape.activation.gated ? 0 : 1;
   }
 
-  /// Row after row, of all of them.
+  /// The rows of all matrices, one after the other.
   moecl_host_array plain(const std::vector<const HostMatrix*>& matrices) {
     if (matrices.empty() || !matrices.front()->present()) return {};
     Bytes& to = memory_.emplace_back();
@@ -209,7 +209,7 @@ class RawLayer {
     if (!index.empty()) to_quantized.group_index = index.data();
   }
 
-  /// The rows of both in one matrix. `along_columns`: of biases, whose rows are columns.
+  /// The rows of gate and up in one matrix. `along_columns`: for biases, which have a column for each row.
   const HostMatrix* joined(const HostMatrix& gate, const HostMatrix& up, bool alternate, bool along_columns = false) {
     const HostMatrix left = gate.in_memory(), right = up.in_memory();
     const std::int64_t rows = along_columns ? gate.columns : gate.rows, columns = along_columns ? 1 : gate.columns;
@@ -264,7 +264,7 @@ class RawLayer {
   std::deque<WeightMatrix> weights_;
   std::deque<std::vector<float>> numbers_;
   std::deque<std::vector<std::int32_t>> indices_;
-  std::map<const WeightMatrix*, float> up_of_;  ///< the global scale of the second half
+  std::map<const WeightMatrix*, float> up_of_;  ///< the global scale of up in a joined matrix
   std::vector<float> up_input_scales_, down_input_scales_;
 };
 
@@ -274,7 +274,7 @@ class CRawWeightsTest : public OnEveryDevice {
     ASSERT_OK(moecl_context_wrap(device().context->handle(), nullptr, context_.out()));
     ASSERT_OK(moecl_stream_wrap(context_, device().stream.view().queue, stream_.out()));
   }
-  /// Of f32 rows, against PyTorch's.
+  /// Compares a pass with f32 rows to PyTorch's output.
   void check(moecl_layer* layer, const char* golden, const char* output, double tolerance) {
     EXPECT_LE(relative_error(run(layer, golden), golden_values(golden, output)), tolerance);
   }
@@ -360,7 +360,7 @@ TEST_P(CRawWeightsTest, PlainOnesAreQuantizedWhileTheyAreLoaded) {
   options.quantize = "fp8_w8a16";
   LayerHandle layer;
   ASSERT_OK(moecl_layer_create(stream_, &raw.desc, &options, layer.out()));
-  MoeLayerOptions same;  // which quantize_on_load_test.cpp compares with the host's codes
+  MoeLayerOptions same;  // quantize_on_load_test.cpp compares this layer with the host's codes
   same.quantize = QuantScheme::fp8_w8a16().weights;
   const MoeLayer expected(device().stream, config.shape, find_layer_weights(checkpoint, config), same);
   EXPECT_EQ(run(layer, golden), run_layer(device(), expected, golden_values(golden, "hidden_states")).out);

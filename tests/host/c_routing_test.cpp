@@ -1,4 +1,4 @@
-// Whose a routing is, and whose weights, of a layer over ranks through the C interface: the goldens.
+// A layer over ranks through the C interface, with the caller's routing and the caller's weights: the goldens.
 #include <moecl/parallel_layer.h>
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ TEST(CRoutingTest, TakesRawWeightsOtherWeightsAndFinishedTokens) {
   EXPECT_LE(relative_error(first, golden), 1e-5);
   output(std::vector<std::uint8_t>(11, 1));
 
-  std::reverse(raw.down.begin(), raw.down.end());  // other numbers, whatever their bytes say
+  std::reverse(raw.down.begin(), raw.down.end());  // with the next line: the f32 numbers in reverse order
   for (auto number = raw.down.begin(); number != raw.down.end(); number += 4) std::reverse(number, number + 4);
   for (const ParallelLayerHandle& layer : layers.of_rank) EXPECT_OK(moecl_parallel_layer_replace(layer, &raw.desc));
   EXPECT_GT(relative_error(output(), golden), 1e-2);
@@ -50,7 +50,7 @@ TEST(CRoutingTest, TakesTheCallersRouting) {
   CGroup on(2);
   CLayers layers(on);
   auto options = sized<moecl_parallel_options>();
-  options.redundant_experts = 2;  // experts have other places than their numbers
+  options.redundant_experts = 2;  // an expert's place is not its number
   layers.load("qwen2-moe-e16k4", options);
   const auto inputs = dealt(golden_values("qwen2-moe-e16k4", "hidden_states"), 64, 2, {20, 13});
   const std::vector<CLayers::Pass> own = layers.forward(inputs), given = layers.forward(inputs, {}, own);
@@ -98,7 +98,7 @@ TEST(CRoutingTest, TakesRoutingInEveryFormAndGivesPartsApart) {
           args.shared_out = on.allocate(rank, std::vector<float>(elements));
           args.expert_num_tokens = wide ? on.allocate(rank, std::vector<std::int64_t>(places))
                                         : on.allocate(rank, std::vector<std::int32_t>(places));
-          args.expert_load = on.allocate(rank, std::vector<std::int64_t>(places, 1));  // to which the pass adds
+          args.expert_load = on.allocate(rank, std::vector<std::int64_t>(places, 1));  // the pass adds to these
           auto step = sized<moecl_step>();
           step.strategy = strategy;
           ASSERT_OK(moecl_parallel_layer_forward_step(layers.of_rank[rank], &args, &step));

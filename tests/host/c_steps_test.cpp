@@ -94,7 +94,7 @@ TEST(CStepsTest, AStepIsAgreedOnceForAllLayers) {
   EXPECT_OK(moecl_agreed_step_destroy(nullptr));
 }
 
-// Steps of decoding and prefill in turn, of layers that share memory, against each layer alone in a group of its own.
+// Decoding and prefill steps in turn. Layers that share memory are compared with layers alone in groups of their own.
 TEST(CStepsTest, FourLayersGiveTheBitsOfLayersAlone) {
   struct Turn {
     moecl_strategy strategy;
@@ -145,18 +145,18 @@ TEST(CStepsTest, FourLayersGiveTheBitsOfLayersAlone) {
   }
 }
 
-/// How the tokens of a step come, and in how many exchanges they then go.
+/// How the tokens of a step come, and how many exchanges the step then takes.
 struct StepCase {
   const char* name;
-  std::int64_t padded;                 ///< rows that each rank brings, of which the last are padding; 0: none
+  std::int64_t padded;                 ///< rows of each rank, the last of them padding; 0: no padding
   std::int64_t most;                   ///< max_tokens_across_dp
   std::int32_t decode, micro_batches;  /// as in moecl_step
-  std::int64_t chunk_tokens;           ///< of the layer
+  std::int64_t chunk_tokens;           ///< option of the layer
   std::uint64_t exchanges;
 };
 
-// Of vLLM's dual batch overlap, whose thresholds here are 4 tokens of decoding and 29 of prefill, beside padding and
-// chunks. The rank that has most brings 28.
+// vLLM's dual batch overlap, together with padding and chunks. The thresholds here are 4 tokens for decoding and 29 for
+// prefill. The rank with the most tokens brings 28.
 TEST(CStepsTest, MicroBatchesPaddingAndChunksAreTheGolden) {
   const StepCase cases[] = {{"prefill below its threshold", 0, 0, 0, 0, 0, 1},
                             {"prefill bound at it", 0, 29, 0, 0, 0, 2},
@@ -207,7 +207,7 @@ TEST(CStepsTest, MicroBatchesPaddingAndChunksAreTheGolden) {
         args.routed_out = on.allocate(rank, std::vector<float>(x.size()));
         const std::uint64_t before = meetings();
         ASSERT_OK(moecl_parallel_layer_forward_agreed(layers.of_rank[rank], &args, agreed));
-        // dispatch/STRATEGIES.md, where events order the ranks.
+        // The numbers of dispatch/STRATEGIES.md for ranks that events order.
         EXPECT_EQ(meetings() - before, c.exchanges * (strategy == MOECL_STRATEGY_MULTICAST ? 3 : 2));
         EXPECT_OK(moecl_agreed_step_destroy(agreed));
         const std::vector<float> routed = on.read(rank, args.routed_out, x.size());

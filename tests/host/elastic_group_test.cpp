@@ -1,4 +1,4 @@
-// Layers whose group loses ranks, and gets some.
+// Layers whose group loses ranks and gains ranks.
 #include <moecl/expert_migration.hpp>
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ namespace {
 constexpr const char* elastic_layer = "qwen2-moe-e16k4";
 
 TEST(ElasticGroupTest, SurvivorsGoOnAndReload) {
-  // Four ranks of which the last is lost: of its experts some have a copy, the others come from the checkpoint.
+  // The last of four ranks is lost. Some of its experts have a copy; the others come from the checkpoint.
   const PlacementPlan start =
       place_as_given({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 0, 1, 2, 3, 14, 15, 4, 5, 6, 7}, 16);
   ParallelPlan how{StrategyKind::mc2, start};
@@ -35,7 +35,7 @@ TEST(ElasticGroupTest, SurvivorsGoOnAndReload) {
   const Outputs masked = layer.pass(StrategyKind::mc2);
   EXPECT_EQ(masked.ids, whole.ids);
   EXPECT_GT(relative_error(masked.out, whole.out), 1e-4) << "experts 14 and 15 are missing";
-  // Places of second copies take the experts that are gone.
+  // The experts that are gone get the places of second copies.
   std::vector<std::int32_t> table = left.logical_of;
   table[14] = 14, table[15] = 15;
   const PlacementPlan again = place_as_given(table, 16);
@@ -48,7 +48,7 @@ TEST(ElasticGroupTest, SurvivorsGoOnAndReload) {
   EXPECT_TRUE(reloaded == whole);
 }
 
-/// Whichever allocation of a rank fails, its layer goes on with its weights and slots, in the next group that is made.
+/// Any allocation of rank 1 may fail: its layer keeps its weights and slots, and goes on in the next group.
 TEST(ElasticGroupTest, AnAllocationThatFailsCostsNoLayer) {
   const PlacementPlan placement = place_as_given({0, 1, 2, 3, 4, 5, 6, 7, 0, 8, 9, 10, 11, 12, 13, 14, 15, 1}, 16);
   for (const double percent : {0.0, 50.0}) {
@@ -70,7 +70,7 @@ TEST(ElasticGroupTest, AnAllocationThatFailsCostsNoLayer) {
         const FailingAllocation allocation(nth);
         try {
           of = std::move(of).in_group(ExpertRank(world, 1, placement.physical()), placement);
-          failed = allocation.failed();  // by somebody who did without
+          failed = allocation.failed();  // its caller did without
         } catch (const std::exception&) {
           failed = allocation.failed();
           throw;
@@ -99,7 +99,7 @@ TEST(ElasticGroupTest, AnAllocationThatFailsCostsNoLayer) {
   }
 }
 
-/// A third rank's copies of experts of both others.
+/// Two ranks with 8 experts each, and a third rank with copies of experts of both.
 PlacementPlan with_a_third() {
   std::vector<std::int32_t> table(16);
   std::iota(table.begin(), table.end(), 0);
@@ -107,7 +107,7 @@ PlacementPlan with_a_third() {
   return place_as_given(table, 16);
 }
 
-/// A third rank comes with weights of its own, between two passes of the others.
+/// Between two passes of the others a third rank joins, with weights of its own.
 TEST(ElasticGroupTest, ARankMoreTakesPlaces) {
   for (const double percent : {0.0, 50.0}) {
     LayerOfRanks layer(elastic_layer, 2, {StrategyKind::mc2, place_experts({16, 2})}, {.percent = percent});
@@ -120,16 +120,16 @@ TEST(ElasticGroupTest, ARankMoreTakesPlaces) {
   }
 }
 
-/// Passes of some ranks, and another one's steps of which each waits for a pass.
+/// Orders the loading steps of one rank after passes of the others: each step waits for a pass.
 class BesidePasses {
  public:
-  /// A pass has ended.
+  /// Tells that a pass has ended.
   void passed() {
     const std::lock_guard lock(mutex_);
     ++passes_;
     changed_.notify_all();
   }
-  /// Until another pass has ended.
+  /// Waits until another pass has ended.
   void await_a_pass() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this, until = passes_ + 1] { return passes_ >= until; });
@@ -141,8 +141,8 @@ class BesidePasses {
   std::int64_t passes_ = 0;
 };
 
-/// The third rank loads its experts in a group of its own. Meanwhile the others have passes, one at least for each
-/// expert. Then all of them are one group between two passes, and experts move to the new rank beside further ones.
+/// The third rank loads its experts in a group of its own. Meanwhile the others have passes, at least one for each
+/// expert. Between two passes all three then become one group, and during further passes experts move to the new rank.
 TEST(ElasticGroupTest, ARankLoadsItsExpertsWhileTheOthersWork) {
   struct Grown {
     double percent;

@@ -34,7 +34,7 @@ void expect_matrix(const std::vector<float>& numbers, const WeightMatrix& matrix
   }
 }
 
-/// In memory, where the oracle reads.
+/// The matrix in memory, where the oracle can read it.
 WeightMatrix in_memory(WeightMatrix matrix) {
   if (matrix.plain.present()) matrix.plain = matrix.plain.in_memory();
   if (matrix.scale.present()) matrix.scale = matrix.scale.in_memory();

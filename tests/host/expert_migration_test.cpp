@@ -14,7 +14,7 @@ constexpr const char* golden_layer = "qwen2-moe-e16k4";
 constexpr StrategyKind kinds[] = {StrategyKind::mc2, StrategyKind::all_gather, StrategyKind::all2all_v,
                                   StrategyKind::multicast};
 
-/// A table of P places for E experts in which ranks hold other experts than in the linear one, and copies.
+/// A table of P places for E experts, with copies. The ranks have other experts than in the linear table.
 PlacementPlan shuffled(std::int32_t experts, std::int32_t places, std::int32_t step) {
   std::vector<std::int32_t> table;
   for (std::int32_t p = 0; p < places; ++p) table.push_back((p * step + p / experts) % experts);
@@ -42,7 +42,7 @@ TEST(ExpertMigrationTest, BitsBeforeDuringAndAfter) {
       for (bool left = true; left; ++passes) {
         const std::size_t kind = static_cast<std::size_t>(passes) % 4;
         const Outputs during = layer.pass(kinds[kind], [&](ParallelLayer& l) {
-          // An expert in a step, so that passes come between.
+          // One expert in each step, so that passes come in between.
           if (of(l) == nullptr) of(l) = std::make_unique<ExpertMigration>(l, target, MigrationOptions{1});
           const bool more = of(l)->step();
           if (l.rank().ep.rank() == 0) left = more;
@@ -59,7 +59,7 @@ TEST(ExpertMigrationTest, BitsBeforeDuringAndAfter) {
         if (ranks == 1 || kinds[k] == StrategyKind::mc2 || kinds[k] == StrategyKind::all2all_v) {
           EXPECT_TRUE(after == before[k]);
         } else {
-          EXPECT_LE(relative_error(after.out, before[k].out), 1e-6);  // sums of the others follow the ranks
+          EXPECT_LE(relative_error(after.out, before[k].out), 1e-6);  // these add in the order of the ranks
         }
       }
       for (const auto& of_rank : layer.layers) EXPECT_EQ(of_rank->placement().logical_of, target.logical_of);
@@ -106,7 +106,7 @@ TEST(ExpertMigrationTest, WhatIsGivenUpOrFailsLeavesTheOldTable) {
   EXPECT_TRUE(during == before);
   EXPECT_TRUE(layer.pass(StrategyKind::mc2) == before);
   for (const auto& of_rank : layer.layers) EXPECT_EQ(of_rank->placement().logical_of, start.logical_of);
-  // A rank that dies in the middle of a move ends the group for all, who keep the table.
+  // A rank that dies in the middle of a move ends the group for all ranks; they keep the old table.
   EXPECT_THROW(layer.pass(StrategyKind::mc2,
                           [&](ParallelLayer& l) {
                             ExpertMigration migration(l, target, {1});
@@ -194,7 +194,7 @@ TEST(LostExpertsTest, TokensAreMaskedOrRefused) {
     if (faulty) {
       EXPECT_EQ(faults[faults[0] != 0 ? 0 : 4], static_cast<double>(FaultCode::expert_gone));
     }
-    // The layer of one rank with the weights that the definition gives.
+    // Expected: the layer on one rank, with the weights that the definition gives.
     const Model model(golden_layer);
     std::vector<double> expected_ids, expected_weights;
     for (std::size_t slot = 0; slot < whole.ids.size(); slot += 4) {

@@ -1,5 +1,5 @@
-// The experts of a layer in an exchange of the caller's, against double precision: rows of each expert together or in
-// room of equal size, what experts give back, and counts that cannot be.
+// A layer's experts in the caller's own exchange, against double precision: rows packed expert by expert or in room of
+// equal size for each expert, every form of the experts' results, and impossible counts.
 #include <moecl/expert_rows.hpp>
 
 #include <gmock/gmock.h>
@@ -16,13 +16,13 @@ namespace {
 
 using testing::HasSubstr;
 
-/// The tokens of a form as an exchange brings them, by expert and then token. Rows that nobody brought are NaN.
+/// The tokens of a form as an exchange brings them, by expert and then token. Rows without a token are NaN.
 struct Brought {
   const LayerForm& form;
-  std::int64_t room;                ///< rows of an expert; 0: one expert after the other
+  std::int64_t room;                ///< rows reserved for each expert; 0: rows of all experts are contiguous
   std::vector<double> counts;       ///< of each expert
-  std::vector<std::int64_t> slots;  ///< of each row; -1: nobody's
-  std::vector<double> row_of_slot;  ///< the reverse; -1: the slot has none
+  std::vector<std::int64_t> slots;  ///< of each row; -1: the row has no token
+  std::vector<double> row_of_slot;  ///< the reverse; -1: the slot has no row
 
   Brought(const LayerForm& of, bool batched)
       : form(of), room(0), counts(static_cast<std::size_t>(of.layer.shape.experts)) {
@@ -44,7 +44,7 @@ struct Brought {
       if (slots[row] >= 0) row_of_slot[static_cast<std::size_t>(slots[row])] = static_cast<double>(row);
   }
   std::int64_t rows() const { return std::ssize(slots); }
-  /// Of each row what its token has. @param of_slots  `all` has a row a slot, not a token
+  /// The values in `all` of each row's token. @param of_slots  `all` has a row for each slot, not for each token
   std::vector<double> gathered(const std::vector<double>& all, std::int64_t columns, bool of_slots = false) const {
     const std::int64_t each = of_slots ? 1 : form.layer.shape.router.top_k;
     std::vector<double> rows(slots.size() * static_cast<std::size_t>(columns),
@@ -55,7 +55,7 @@ struct Brought {
                     rows.begin() + static_cast<std::ptrdiff_t>(row) * columns);
     return rows;
   }
-  /// Rows back in the order of slots; of those without one 0.
+  /// The rows in the order of slots; a slot without a row gets 0.
   std::vector<double> by_slot(const std::vector<double>& rows, std::int64_t columns) const {
     std::vector<double> all(row_of_slot.size() * static_cast<std::size_t>(columns));
     for (std::size_t slot = 0; slot < row_of_slot.size(); ++slot)
@@ -81,7 +81,7 @@ class ExpertRowsTest : public OnEveryDevice {
     options.layout = layout;
     return {stream(), form.layer.shape, form.layer.weights(), options};
   }
-  /// What the experts give back, of slots, or of tokens if they sum.
+  /// The experts' results: of each slot, or of each token if the experts sum.
   std::vector<double> given_back(const MoeLayer& layer, const Brought& brought, ExpertOutput output, DType out_dtype,
                                  DType counts_dtype) const {
     const LayerForm& form = brought.form;
@@ -123,7 +123,7 @@ MOECL_ON_EVERY_DEVICE(ExpertRowsTest);
 
 TEST_P(ExpertRowsTest, AreTheExpertsOfTheLayerWhateverTheyGiveBack) {
   for (LayerForm form : layer_forms(device().caps())) {
-    if (form.layer.shape.special_experts() > 0) continue;  // which no exchange brings rows of
+    if (form.layer.shape.special_experts() > 0) continue;  // no exchange brings rows for these
     SCOPED_TRACE(form.name);
     const MoeLayer layer = made(form);
     const std::int64_t width = form.layer.shape.expert_width();
@@ -146,7 +146,7 @@ TEST_P(ExpertRowsTest, AreTheExpertsOfTheLayerWhateverTheyGiveBack) {
   }
 }
 
-// A layer of the batched layout, which CLBlast may multiply, takes its own layout from others.
+// A layer in the batched layout, which CLBlast may multiply, takes rows in that layout from the caller's exchange.
 TEST_P(ExpertRowsTest, OfALayerInTheBatchedLayout) {
   const LayerForm form = layer_forms(device().caps())[8];  // latent experts
   const MoeLayer layer = made(form, ExpertLayout::batched);
@@ -165,7 +165,7 @@ TEST_P(ExpertRowsTest, OfALayerThatHasRoomForSomeExperts) {
   EXPECT_GT(layer.residency(stream()).misses, 0);
 }
 
-/// Small tensors of a form without codes, for what is refused.
+/// Small tensors of a form without codes, for the tests of refusals.
 struct SmallLayer {
   LayerForm form;
   MoeLayer layer;

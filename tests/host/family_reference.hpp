@@ -1,6 +1,6 @@
 #pragma once
-// A family's block in double precision, from a checkpoint's tensors by their published names and from published
-// formulas.
+// Computes a family's MoE block in double precision, from a checkpoint's tensors by their published names and from
+// published formulas.
 #include <moecl/safetensors.hpp>
 
 #include <nlohmann/json.hpp>
@@ -58,7 +58,8 @@ inline Route softmax_top(std::size_t k, bool norm) {
     return weighted(scores, best(scores, k), norm, 0, 1);
   };
 }
-/// DeepSeek-V3's: sigmoid, chosen with a bias among the groups whose best two are the best, weighted without it.
+/// DeepSeek-V3: sigmoid scores. Experts are chosen with a bias, among the groups with the largest sum of their two best
+/// scores, and weighted without the bias.
 inline Route sigmoid_top(std::size_t k, double epsilon, double scale, std::size_t groups = 1, std::size_t kept = 1,
                          bool norm = true) {
   return [=](const Row& logits, const Row& bias) {
@@ -81,7 +82,7 @@ inline Route sigmoid_top(std::size_t k, double epsilon, double scale, std::size_
   };
 }
 
-/// How a network's matrices stand in the file.
+/// How a network's matrices are stored in the file.
 enum class Stored : std::uint8_t { each, stacked, stacked_halves, stacked_halves_transposed, halves, flat };
 struct Network {
   const char *gate = "", *up = "", *down = "";  ///< "#" stands for the expert
@@ -111,7 +112,7 @@ constexpr Network ungated(const char* up, const char* down, std::size_t width) {
   return network;
 }
 
-/// What several families have: in layer 1, in layer 0, and beside the first.
+/// Networks that several families have: experts in layer 1, experts in layer 0, shared experts in layer 1.
 inline constexpr Network mlp =
     gate_up_down("model.layers.1.mlp.experts.#.gate_proj.weight", "model.layers.1.mlp.experts.#.up_proj.weight",
                  "model.layers.1.mlp.experts.#.down_proj.weight", 10);
@@ -164,7 +165,7 @@ class Block {
   static void add(const Row& from, double weight, Row& to) {
     for (std::size_t i = 0; i < to.size(); ++i) to[i] += weight * from[i];
   }
-  /// Rows first, first + step, ... of a matrix with x.size() columns.
+  /// Multiplies x with rows first, first + step, ... of a matrix that has x.size() columns.
   static Row product(const Row& matrix, const Row& x, std::size_t first, std::size_t step) {
     Row out;
     for (std::size_t r = first; (r + 1) * x.size() <= matrix.size(); r += step)
@@ -172,7 +173,7 @@ class Block {
           std::inner_product(x.begin(), x.end(), matrix.begin() + static_cast<std::ptrdiff_t>(r * x.size()), 0.0));
     return out;
   }
-  /// An expert's matrix [rows, columns] of a tensor of all experts, transposed to that if it is not.
+  /// An expert's matrix [rows, columns] from a tensor of all experts, which may store it transposed.
   static Row slice(const Row& all, std::size_t expert, std::size_t rows, std::size_t columns, bool transposed) {
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(expert * rows * columns);
     const Row stored(begin, begin + static_cast<std::ptrdiff_t>(rows * columns));

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::int64_t hidden = 64, tokens = 5;
 
-/// The smallest config.json of a family: what has no default, and sizes.
+/// The smallest config.json of a family: the fields that have no default, and sizes.
 std::string small_config(const ModelFamily& family) {
   nlohmann::json config = {
       {"model_type", family.model_types[0]}, {"hidden_size", hidden}, {"num_hidden_layers", 8}, {"hidden_act", "silu"}};
@@ -73,7 +73,7 @@ class FamilySchemesTest : public testing::Test {
     report = layer.report();
     return run_layer(device_, layer, {x_.begin(), x_.end()});
   }
-  /// That a layer's rows are what `codes` stand for.
+  /// Checks a layer's output against the numbers that `codes` stand for.
   void check(const SmallModel& model, const MoeWeights& codes, const MoeLayerOptions& options) {
     MoeLayerReport report;
     const Outputs got = run(model, options, report);
@@ -90,7 +90,7 @@ class FamilySchemesTest : public testing::Test {
     offered_ += got.out.size();
   }
 
-  TestDevice& device_ = *devices().front();  // what kernels compute is tried on every device elsewhere
+  TestDevice& device_ = *devices().front();  // other tests try the kernels on every device
   std::vector<float> x_;
   std::size_t compared_ = 0, offered_ = 0;
 };

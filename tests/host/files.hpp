@@ -48,14 +48,14 @@ inline std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// Of this thread on a processor: other programs do not count.
+/// Processor time of this thread: other programs do not count.
 inline double thread_seconds() {
   timespec time{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-/// What ten times as many entries of a file may take: ten times in proportion, a hundred times in their square.
+/// The most time, as a factor, for ten times as many entries in a file. Linear cost gives 10, quadratic cost 100.
 inline constexpr double most_for_tenfold = 40;
 
 /// The moecl::Error that `action` throws; a failure of the test when it throws none.

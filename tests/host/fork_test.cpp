@@ -1,4 +1,4 @@
-// The child of a fork() gets errors from whatever it calls: the driver's threads stayed in the parent.
+// Every call fails in the child of a fork(), because the driver's threads stayed in the parent.
 #include <moecl/communicator.hpp>
 #include <moecl/device.hpp>
 #include <moecl/trace.hpp>
@@ -11,7 +11,7 @@
 namespace moecl::test {
 namespace {
 
-/// What `body` returns in a child of fork, which is killed where it hangs.
+/// What `body` returns in a child of fork(). A child that hangs is killed.
 template <class Body>
 int status_in_child(Body body) {
   const pid_t child = fork();
@@ -88,7 +88,7 @@ TEST_P(ForkTest, WhateverEnqueuesOrWaitsFailsInTheChild) {
   EXPECT_EQ(refused([&] { RankGroup({stream, stream}); }), 1);
 }
 
-/// posix_spawn, and exec after fork or vfork, begin anew.
+/// A program started by posix_spawn, or by exec after fork or vfork, can use OpenCL.
 TEST(ForkExecTest, AProgramOfItsOwnUsesOpenCl) {
   devices();
   const pid_t child = fork();

@@ -1,4 +1,4 @@
-// Shared experts as extra routed ones: the golden layer, with ids that have their columns, on one rank and on several.
+// Shared experts as extra routed ones: the golden layer with extra columns of ids for them, on one rank and on several.
 #include <moecl/fused_shared.hpp>
 #include <moecl/layer_builder.h>
 #include <moecl/parallel_layer.h>
@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// What PyTorch chose, and after it the shared experts with weight 1.
+/// The experts that PyTorch chose for each token, followed by the shared experts with weight 1.
 struct WithShared {
   Model model;
   std::int32_t count;
@@ -41,7 +41,7 @@ struct WithShared {
       }
     }
   }
-  /// The same experts in any order, the shared ones last, and their weights.
+  /// Expects the same experts and weights: routed experts in any order, then the shared ones.
   void expect_routing(const std::vector<double>& got_ids, const std::vector<double>& got_weights) const {
     const auto top_k = static_cast<std::size_t>(fused.shape.router.top_k),
                chosen = top_k - static_cast<std::size_t>(count);
@@ -61,7 +61,7 @@ struct WithShared {
       }
     }
   }
-  /// Tokens [first, first + tokens). @param given  the routing; else the layer's router chooses
+  /// Runs tokens [first, first + tokens). @param given  the caller gives the routing; else the layer's router chooses
   template <class Run>
   std::vector<double> pass(StreamView stream, std::int64_t first, std::int64_t tokens, bool given, Run run) const {
     const std::int64_t hidden = fused.shape.hidden, top_k = fused.shape.router.top_k;
@@ -103,8 +103,8 @@ TEST(FusedSharedTest, IsTheGoldenOnOneRank) {
   }
 }
 
-// One token after the other and all at once, of bf16: the choice stands in one launch with the sort, or with the whole
-// layer, or in a launch of its own.
+// One token, a few, and all at once, in f32 and bf16: so the choice of experts runs in one launch with the sort, in one
+// launch with the whole layer, or in a launch of its own.
 TEST(FusedSharedTest, LayersWithAndWithoutFusedOnesAreAlikeInEveryLaunch) {
   const WithShared with(goldens[1]);
   for (const auto& device : devices())
@@ -165,7 +165,7 @@ TEST(FusedSharedTest, IsTheGoldenOverRanksInEveryStrategy) {
 struct CPass {
   moecl_forward_args args = sized<moecl_forward_args>();
 
-  /// @param given  the routing; else the layer's router chooses
+  /// @param given  the caller gives the routing; else the layer's router chooses
   CPass(CGroup& on, std::size_t rank, const WithShared& with, std::int64_t first, std::int64_t tokens, bool given) {
     const auto part = [&](const std::vector<double>& all, std::int64_t columns) {
       return std::vector<double>(all.begin() + first * columns, all.begin() + (first + tokens) * columns);
@@ -201,7 +201,7 @@ TEST(FusedSharedTest, IsTheGoldenInC) {
   std::uint64_t bytes = 0;
   ASSERT_OK(moecl_layer_workspace_bytes(layer, with.model.tokens(), &bytes));
   const moecl_device_array workspace = on.allocate(0, std::vector<float>(bytes / sizeof(float) + 1));
-  for (const bool given : {true, false}) {  // and of the same weights once more
+  for (const bool given : {true, false}) {  // the second pass has the same weights, replaced
     CPass pass(on, 0, with, 0, with.model.tokens(), given);
     pass.args.workspace = workspace;
     ASSERT_OK(moecl_layer_forward(layer, on.streams[0], &pass.args, 0, nullptr, nullptr));
@@ -219,7 +219,7 @@ TEST(FusedSharedTest, IsTheGoldenInC) {
                moecl_layer_create(on.streams[0], &raw.desc, nullptr, none.out()));
 }
 
-/// [rows, columns] as shard of a layer under construction.
+/// Sets a [rows, columns] matrix as a shard of a layer under construction.
 void set_shard(moecl_layer_builder* builder, const char* shard, std::int32_t expert, const HostMatrix& from) {
   auto tensor = sized<moecl_named_tensor>();
   tensor.name = "weight";

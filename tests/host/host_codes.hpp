@@ -9,7 +9,7 @@
 
 namespace moecl::test {
 
-/// The host's codes of a layer's experts, and how far they are from the numbers.
+/// The experts of a layer, quantized on the host, and the error of the codes.
 struct HostCodes {
   MoeWeights weights;
   QuantizationError error;

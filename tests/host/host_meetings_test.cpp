@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t warm_tokens = 6;
 
-/// A rank's tokens, and layers of a model: each takes what the one before gave.
+/// A rank's tokens, and layers of a model: each layer's input is the output of the layer before.
 struct LayersOfRank {
   std::vector<std::unique_ptr<ParallelLayer>> layers;
   DeviceTensor x, out;
@@ -46,7 +46,7 @@ std::ostream& operator<<(std::ostream& to, const HostCost& cost) {
   return to << cost.meetings << " meetings, " << cost.syncs << " syncs, " << cost.stops.size() << " stops";
 }
 
-/// Of `pass` on this rank, and of all ranks together what stopped them. By all ranks.
+/// The cost of `pass` on this rank; `stops` has the calls that stopped any rank. All ranks call this together.
 template <class Pass>
 HostCost cost_of(Communicator& world, const Pass& pass) {
   world.stream().finish();
@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, HostMeetingsTest,
 TEST_P(HostMeetingsTest, OfAWarmPassAreCounted) {
   struct Case {
     StrategyKind kind;
-    std::uint64_t meetings, of_tp_group;  ///< of one pass of an agreed step, and what a tp group adds
+    std::uint64_t meetings, of_tp_group;  ///< of one pass of an agreed step; what a tp group adds
   };
   const Case cases[] = {{StrategyKind::mc2, 2, 1},
                         {StrategyKind::all_gather, 2, 2},
@@ -100,7 +100,7 @@ TEST_P(HostMeetingsTest, OfAWarmPassAreCounted) {
           const std::uint64_t each = c.meetings + (tp == 1 ? 0 : c.of_tp_group), layers = of.layers.size();
           EXPECT_EQ(got.meetings, layers * each);
           EXPECT_EQ(got.syncs, c.kind == StrategyKind::all2all_v ? layers : 0);
-          // Between contexts a rank's copiers wait for devices, in threads of their own.
+          // Between contexts a rank's copying threads wait for devices.
           if (GetParam().transport == TransportKind::shared_context && c.kind != StrategyKind::all2all_v) {
             EXPECT_THAT(got.stops, testing::IsEmpty());
           }
@@ -115,7 +115,7 @@ TEST_P(HostMeetingsTest, OfDividedSharedExpertsAreSaid) {
   struct Case {
     SharedSharding sharding;
     bool own_tokens;
-    std::uint64_t meetings;  ///< of mc2, which has two, and one more for the sums of a tp group
+    std::uint64_t meetings;  ///< of mc2: two, and one more for the sums of a tp group
   };
   const Model model("qwen2-moe-e16k4");
   for (const Case& c : {Case{SharedSharding::replicated, false, 3}, Case{SharedSharding::tokens, false, 3 + 2},
@@ -146,7 +146,7 @@ TEST_P(HostMeetingsTest, OverNodesAreThoseOfTwoLevels) {
   });
 }
 
-// The bits of ranks that copy out of each other's memory.
+// Expected: the bits of ranks that copy out of each other's memory.
 TEST(KernelsThatWaitTest, NeedNoMeetingOfHosts) {
   if (!kernels_run_at_once()) GTEST_SKIP() << "one GPU need not run two kernels at once";
   for (const DType dtype : {DType::f32, DType::bf16}) {

@@ -1,4 +1,4 @@
-// A layer whose tensors come one by one: the bits of the layer of their checkpoint, and what is said on the way.
+// A layer whose tensors come one by one: it has the bits of its checkpoint's layer; and the errors on the way.
 #include <moecl/fused_shared.hpp>
 #include <moecl/layer_builder.hpp>
 #include <moecl/named_weights.hpp>
@@ -125,7 +125,7 @@ TEST_P(LayerBuilderTest, SharedExpertsMayBeExtraRoutedOnes) {
   }
 }
 
-/// "model.layers.0.block_sparse_moe.experts.3.w1.qweight" as "experts.3.w1.qweight".
+/// Names "model.layers.0.block_sparse_moe.experts.3.w1.qweight" as "experts.3.w1.qweight".
 std::vector<HostTensor> named_by_shard(const Model& model) {
   std::vector<HostTensor> tensors;
   const std::string prefix = "model.layers.0.block_sparse_moe.", router = "gate.";
@@ -150,7 +150,7 @@ TEST_P(LayerBuilderTest, TakesNamesOfShardAndExpert) {
   }
 }
 
-/// The tensors of every expert's gate and up in one, and then those of all experts in one.
+/// First gate and up of each expert in one tensor, then the tensors of all experts in one.
 TEST_P(LayerBuilderTest, TakesGateAndUpInOneAndAllExpertsInOne) {
   Model model = golden("mixtral-e8k2");
   const MoeShape& shape = model.config.shape;

@@ -21,7 +21,7 @@ struct Given {
   }
 };
 
-/// Tokens [first, first + tokens) of a form; `run` gets the arguments that both kinds of layer have.
+/// Runs tokens [first, first + tokens) of a form; `run` gets the arguments that both kinds of layer have.
 template <class Run>
 Given pass(StreamView stream, const LayerForm& form, std::int64_t first, std::int64_t tokens, bool rows, Run run) {
   const MoeShape& shape = form.layer.shape;
@@ -82,7 +82,7 @@ void expect_given(const LayerForm& form, const Given& got) {
 
 class LayerFormsTest : public OnEveryDevice {
  protected:
-  /// The form's layer, and a workspace of it.
+  /// The form's layer, and a workspace for it.
   struct Made {
     MoeLayer layer;
     Buffer workspace;
@@ -110,7 +110,7 @@ TEST_P(LayerFormsTest, OneRank) {
     }
 }
 
-/// The kernels of the first product's codes: none where the caller brings them.
+/// No kernel quantizes the first product's rows where the caller brings their codes.
 TEST_P(LayerFormsTest, CodesAreNotMadeAgain) {
   ContextOptions options;
   options.trace = true;
@@ -130,7 +130,7 @@ TEST_P(LayerFormsTest, CodesAreNotMadeAgain) {
       args.workspace = made.workspace.view();
       made.layer.forward(stream, args);
     });
-    EXPECT_LE(kernels("quantize_groups") - before, 1) << form.name;  // of the activated rows
+    EXPECT_LE(kernels("quantize_groups") - before, 1) << form.name;  // the activated rows
   }
 }
 
@@ -228,7 +228,7 @@ TEST(LayerFormsOfRanksTest, EveryStrategy) {
 
 TEST(LayerFormsOfRanksTest, PartialSumsAddUpToTheWhole) {
   const std::vector<LayerForm> forms = layer_forms(devices()[0]->caps());
-  const LayerForm& form = forms[11];  // experts without products and shared ones
+  const LayerForm& form = forms[11];  // with experts without products, and shared experts
   for (const StrategyKind kind :
        {StrategyKind::mc2, StrategyKind::all_gather, StrategyKind::all2all_v, StrategyKind::multicast}) {
     Ranks on(2, Ranks::first_device);
@@ -251,7 +251,7 @@ TEST(LayerFormsOfRanksTest, PartialSumsAddUpToTheWhole) {
   }
 }
 
-/// Places with a choice, beside experts that stand nowhere.
+/// Some experts have two places to choose from; experts without products have none.
 TEST(LayerFormsOfRanksTest, ExpertsWithoutProductsBesideCopies) {
   const LayerForm form = layer_forms(devices()[0]->caps())[12];
   ParallelPlan plan;

@@ -26,8 +26,7 @@ struct LayerOfRanks {
           model.options);
     });
   }
-  /// The layer goes on in the group that `on` has now. Its ranks had a layer before, in the order of `layers`, or make
-  /// one.
+  /// Moves the layer to the group that `on` has now. A rank keeps its layer, in the order of `layers`, or makes one.
   void regroup(const PlacementPlan& placement) {
     layers.resize(static_cast<std::size_t>(on.group.size()));
     on.group.run([&](Communicator& world) {
@@ -41,12 +40,12 @@ struct LayerOfRanks {
                                                 model.options);
     });
   }
-  /// In a group of the first ranks alone, once the old one has ended.
+  /// Goes on in a group of the first `ranks` ranks alone, once the old group has ended.
   void keep_first(std::size_t ranks, const PlacementPlan& placement) {
     on.group.make({on.streams().begin(), on.streams().begin() + static_cast<std::ptrdiff_t>(ranks)}, {});
     regroup(placement);
   }
-  /// @param each  for every rank before its pass
+  /// @param each  is called for every rank before its pass
   Outputs pass(
       StrategyKind kind, const std::function<void(ParallelLayer&)>& each = [](ParallelLayer&) {},
       std::vector<double>* faults = nullptr) {
@@ -78,7 +77,7 @@ struct LayerOfRanks {
   }
 };
 
-/// Two ranks of a new layer are refused what `body` asks of it, and experts stay where they are.
+/// Expects that two ranks of a new layer refuse `body`, and that experts stay where they are.
 inline void expect_refused(const char* name, const PlacementPlan& placement, const std::string& expected,
                            const std::function<void(ParallelLayer&)>& body) {
   LayerOfRanks layer(name, 2, {StrategyKind::mc2, placement});
@@ -90,8 +89,8 @@ inline void expect_refused(const char* name, const PlacementPlan& placement, con
   EXPECT_EQ(layer.layers.front()->placement().logical_of, placement.logical_of);
 }
 
-/// What another number of ranks gives. A rank has other numbers of tokens then, for which a GPU's router may take
-/// another kernel.
+/// Expects the same results from another number of ranks. Each rank then has another number of tokens, for which a
+/// GPU's router may use another kernel.
 inline void expect_same_of_other_ranks(const Outputs& after, const Outputs& before) {
   const bool is_cpu = devices().front()->caps().type == DeviceType::cpu;
   EXPECT_EQ(after.ids, before.ids);

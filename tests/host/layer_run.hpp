@@ -1,5 +1,5 @@
 #pragma once
-// A layer over rows from the host, with every optional output.
+// Runs a layer on rows from the host, with every optional output.
 #include <moecl/grouped_gemm.hpp>
 #include <moecl/moe_layer.hpp>
 
@@ -18,8 +18,8 @@ struct Outputs {
   }
 };
 
-/// What the output of a layer of that type may be off for that: activated rows that tensor cores or AVX-512 BF16
-/// multiply are rounded to 16 bits, each element by at most the type's unit roundoff.
+/// The tolerance of a layer's output for rounded activated rows. Rows that tensor cores or AVX-512 BF16 multiply are
+/// rounded to 16 bits, each element by at most the type's unit roundoff.
 inline double row_rounding(DType dtype, const DeviceCaps& caps) {
   const CodeType weights = dtype == DType::bf16 ? CodeType::bf16 : dtype == DType::f16 ? CodeType::f16 : CodeType::f32;
   switch (grouped_gemm::row_dtype(weights, dtype, caps)) {
@@ -33,7 +33,7 @@ inline double row_rounding(DType dtype, const DeviceCaps& caps) {
 }
 inline double bf16_tolerance(const DeviceCaps& caps) { return std::max(1e-5, row_rounding(DType::bf16, caps)); }
 
-/// Over guarded tensors and a poisoned workspace.
+/// Runs the layer on guarded tensors and a poisoned workspace.
 inline Outputs run_layer(const TestDevice& device, const MoeLayer& layer, const std::vector<double>& input) {
   const std::int64_t hidden = layer.shape().hidden, top_k = layer.shape().router.top_k;
   const std::int64_t tokens = static_cast<std::int64_t>(input.size()) / hidden;
@@ -50,7 +50,7 @@ inline Outputs run_layer(const TestDevice& device, const MoeLayer& layer, const 
   args.topk_ids = ids;
   args.topk_weights = weights;
   args.routed_out = routed;
-  // Aligned inside the guarded memory: the workspace's ranges are.
+  // The workspace must be aligned inside the guarded memory, as its ranges are.
   args.workspace = workspace.view().buffer.slice(64 - workspace.view().buffer.offset_bytes % 64, workspace_bytes);
   layer.forward(device.stream, args);
   workspace.check_guards();

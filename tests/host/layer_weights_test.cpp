@@ -50,7 +50,7 @@ std::vector<T> read(const SafetensorsFile& file, const char* name) {
 
 class LayerWeightsTest : public testing::TestWithParam<std::string> {};
 
-/// The first token by hand, in double, with the golden's own routing: right only if each tensor is in its place.
+/// Computes the first token in double with the golden's own routing: right only if each tensor is in its place.
 TEST_P(LayerWeightsTest, GiveTheGoldenOutput) {
   const std::string dir = data_path("goldens/" + GetParam());
   const Checkpoint checkpoint = Checkpoint::open(dir);
@@ -130,7 +130,7 @@ void write_swapped(const std::string& from, const std::string& to) {
   });
 }
 
-/// As released and as transformers 5 saves them; of widths for which one of the two matrices is square, too.
+/// As released and as transformers 5 saves them. At some widths one of the two matrices is square.
 TEST(StackedExpertsTest, OfQwen3VlMayStandEitherWay) {
   for (const int width : {5, 8, 16}) {
     SCOPED_TRACE(width);
@@ -226,7 +226,7 @@ TEST_F(LayerWeightsOfTest, AMissingTensorIsNamed) {
 }
 
 TEST_F(LayerWeightsOfTest, IgnoredModulesArePlain) {
-  // AWQ's "gate" may be the router alone or gate_proj too: what is stored decides, and here nothing is quantized.
+  // AWQ's "gate" may mean the router alone or gate_proj too. The stored tensors decide; here none is quantized.
   const Checkpoint awq = open("qwen3-moe-e64k8", [](auto& config) {
     config["quantization_config"] = {{"quant_method", "awq"},
                                      {"bits", 4},
@@ -235,7 +235,7 @@ TEST_F(LayerWeightsOfTest, IgnoredModulesArePlain) {
   const MoeWeights weights = find_layer_weights(awq, awq.config().layer(0));
   EXPECT_FALSE(weights.experts.front().gate.quantized());
   EXPECT_FALSE(weights.experts.front().down.quantized());
-  // Of one listed expert only.
+  // The list names one expert only.
   const Checkpoint some = open("qwen3-moe-ct-int8-e8k2", [](auto& config) {
     config["quantization_config"]["ignore"].push_back("re:.*experts\\.3\\.");
   });

@@ -1,4 +1,4 @@
-// Loads that passes count on the device: by PyTorch's choices of experts.
+// Loads of experts that passes count on the device, against PyTorch's choices of experts.
 #include <moecl/load_record.hpp>
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ MOECL_ON_EVERY_DEVICE(LoadRecordTest);
 
 TEST_P(LoadRecordTest, PassesOfBothPhasesAreCounted) {
   for (const char* name : {"qwen2-moe-e16k4", "qwen3-moe-e64k8"})
-    for (const DType dtype : {DType::f32, DType::f16})  // of f16, few tokens may take one launch
+    for (const DType dtype : {DType::f32, DType::f16})  // f16: few tokens may take one launch
       for (const std::int64_t chunk : {0, 5}) {
         SCOPED_TRACE(testing::Message() << name << ", " << moecl::name(dtype) << ", chunks of " << chunk);
         Model model(name, dtype);
@@ -47,7 +47,7 @@ TEST_P(LoadRecordTest, PassesOfBothPhasesAreCounted) {
           return loads_of(told.ids, shape.experts);
         };
         const std::vector<std::int64_t> all = pass(model.tokens(), 1, Phase::prefill), one = pass(1, 1, Phase::decode);
-        if (dtype == DType::f32) {  // in 16 bits nearly equal experts change places
+        if (dtype == DType::f32) {  // 16 bits reorder experts with nearly equal scores
           EXPECT_EQ(all, loads_of(golden_values(name, "topk_ids"), shape.experts));
         }
         pass(1, 1, Phase::decode);

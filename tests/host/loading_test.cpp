@@ -1,4 +1,4 @@
-// What loading a layer reads of its checkpoint, and what it does where that cannot be read.
+// Which bytes of its checkpoint a layer reads, and what happens where they cannot be read.
 #include <moecl/checkpoint.hpp>
 #include <moecl/layer_weights.hpp>
 #include <moecl/safetensors.hpp>
@@ -20,7 +20,7 @@ namespace {
 class LoadingTest : public OnEveryDevice {};
 MOECL_ON_EVERY_DEVICE(LoadingTest);
 
-/// Bytes of a checkpoint's tensors: of the router, and of each expert.
+/// Sizes in bytes of a checkpoint's router and of each of its experts.
 struct Stored {
   std::uint64_t router = 0;
   std::map<std::int64_t, std::uint64_t> experts;
@@ -37,7 +37,7 @@ struct Stored {
   }
 };
 
-// Codes and group scales of int4 are read as they are, so that the bytes are those of the file.
+// Codes and group scales of int4 are read as they are stored, so the bytes read can be told from the file.
 TEST_P(LoadingTest, ARankReadsTheBytesOfItsExpertsAlone) {
   for (const char* golden : {"qwen3-moe-e64k8", "qwen3-moe-ct-int4-e4k2"}) {
     SCOPED_TRACE(golden);
@@ -103,7 +103,7 @@ TEST_P(ChangingFilesTest, EachReadThatFailsIsAnError) {
   EXPECT_GT(all, 20U);
 }
 
-// A read before which the file became shorter; a page that is mapped would be gone.
+// The file becomes shorter before a read. A mapped page would be gone.
 TEST_P(ChangingFilesTest, AFileThatShrinksIsAnErrorAndOneThatGrowsOrGoesIsNot) {
   const std::string whole = read_text(shard_), other = dir_.file("other");
   for (const std::size_t at : {0U, 1U, 2U, 3U, 10U, 30U}) {
@@ -120,7 +120,7 @@ TEST_P(ChangingFilesTest, AFileThatShrinksIsAnErrorAndOneThatGrowsOrGoesIsNot) {
     EXPECT_EQ(error.code(), at == 0 ? ErrorCode::invalid_data : ErrorCode::io_error);  // 0: config.json is read
     EXPECT_THAT(error.what(), testing::HasSubstr(shard_));
     EXPECT_EQ(outputs_if([&] { write_text(other, whole), std::filesystem::rename(other, shard_); }), expected_);
-    if (at == 0) continue;  // before it is opened
+    if (at == 0) continue;  // the shard is not open yet
     EXPECT_EQ(outputs_if([&] { std::filesystem::resize_file(shard_, 2 * whole.size()); }), expected_);
     EXPECT_EQ(outputs_if([&] { std::filesystem::remove(shard_); }), expected_);
   }

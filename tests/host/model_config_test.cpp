@@ -301,7 +301,7 @@ TEST(ModelConfigTest, ListsGiveEachLayerItsOwnShape) {
   EXPECT_EQ(sparse_layers(parse(freq)), (Layers{1, 4, 5}));
   EXPECT_EQ(parse(freq).layer(1).shape.router.top_k, 1);
   EXPECT_EQ(parse(freq).layer(5).shape.router.top_k, 3);
-  // What a router spec says holds for all.
+  // A router spec holds for all layers.
   const ModelConfig with_spec = ModelConfig::parse(hunyuan.dump(), "x", R"({"router": {"renormalise": false}})");
   for (int layer = 0; layer < 3; ++layer) EXPECT_FALSE(with_spec.layer(layer).shape.router.renormalise);
   EXPECT_EQ(with_spec.layer(2).shape.experts, 16);

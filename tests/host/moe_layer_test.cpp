@@ -128,7 +128,7 @@ TEST_P(MoeLayerTest, BytesThatHoldGateAndUpAreWrittenOnce) {
 }
 
 TEST_P(MoeLayerTest, AForwardTakesFewKernels) {
-  // Experts of whole panels: where products apply the activation, it takes no kernel of its own.
+  // The experts have whole panels. Where products apply the activation, the activation takes no kernel of its own.
   MoeLayerOptions bf16, int8;
   bf16.dtype = int8.dtype = DType::bf16;
   int8.quantize = QuantScheme::int8_w8a8().weights;
@@ -223,7 +223,7 @@ TEST_P(MoeLayerTest, ResultsRepeatBitForBit) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(forward(f, f.input()).out, first.out);
 }
 
-/// Grids of many widths are in flight at once, which PoCL survives only where a kernel's launches take turns.
+/// Grids of many widths are in flight at once. PoCL survives this only where launches of the same kernel take turns.
 TEST_P(MoeLayerTest, ServesStreamsOfSeveralThreads) {
   const Fixture f(device(), "mixtral-e8k2");
   const std::vector<double> input = f.input(), expected = golden_values(f.golden, "output");
@@ -401,7 +401,7 @@ TEST_P(MoeLayerTest, RefusesWhatDoesNotFitBeforeAnythingIsEnqueued) {
                 testing::HasSubstr("is not in [0, 2147483647]"));
   }
 
-  // Each tensor in memory that does not hold it as it says.
+  // Each tensor once in memory that does not fit its description.
   using Forward = MoeLayer::Forward;
   const Buffer memory(*device().context, 4 * static_cast<std::uint64_t>(f.hidden()) * 4);
   const BufferView all = memory.view();

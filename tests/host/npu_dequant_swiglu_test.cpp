@@ -11,8 +11,8 @@ namespace {
 
 class NpuDequantSwigluTest : public OnEveryDevice {
  protected:
-  /// What both forms of the operator share: random tensors set in `args`, whose modes are set already, and the outputs
-  /// that `form` gives from them.
+  /// The part that both forms of the operator share. The caller has set the modes in `args`; this sets random tensors
+  /// and expects the outputs of `form`.
   template <class Args>
   void check(Args args, const oracle::SwigluForm& form, std::mt19937_64& engine) {
     const std::int64_t rows = between(engine, 0, 9), width = between(engine, 1, 24);

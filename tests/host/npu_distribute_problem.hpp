@@ -72,9 +72,9 @@ inline Values of(const std::vector<bool>& values) { return {values.begin(), valu
 struct DistributeProblem {
   oracle::DistributeGroup group;
   std::int64_t global_bs = 0, quant_mode = 0, comm_quant_mode = 0, nums_type = 1;
-  int mask_rank = 0;            ///< 0: none
+  int mask_rank = 0;            ///< dimensions of the mask; 0: no mask
   std::int32_t per_server = 0;  ///< ranks_per_server of comm_alg hierarchy; 0: fullmesh
-  std::int32_t said_rank = -1;  ///< instead of the rank
+  std::int32_t said_rank = -1;  ///< passed instead of the rank, if not negative
   bool smooth = false, shared_x = false, first_version = false, weighted = false;
   std::optional<DType> y_dtype;
   npu::RowCodeType y_codes = npu::RowCodeType::none;
@@ -91,7 +91,7 @@ struct DistributeProblem {
   void draw_rank(std::mt19937_64& engine, std::int64_t tokens);
 };
 
-/// What rows become, where the quant_mode leaves a choice.
+/// Draws the code type of rows, where the quant_mode leaves a choice.
 inline void DistributeProblem::draw_codes(std::mt19937_64& engine) {
   const std::int64_t choice = between(engine, 0, 3);
   if (quant_mode >= 2 && choice != 0) y_dtype = choice == 1 ? DType::f8_e4m3 : DType::f8_e5m2;

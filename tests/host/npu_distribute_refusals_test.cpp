@@ -1,4 +1,5 @@
-// What dispatch and combine refuse, and who hears of it: bad routing, another call's assist info, ranks that disagree.
+// What dispatch and combine refuse, and which ranks get an error: bad routing, another call's assist info, ranks that
+// disagree.
 #include <gmock/gmock.h>
 
 #include <new>
@@ -107,12 +108,12 @@ TEST_P(NpuDistributeRefusalsTest, EveryRankHearsOfDisagreementAndTheGroupGoesOn)
   all_hear([](DistributeProblem& p, int) { p.said_rank = 0; }, "rank 1 refuses its arguments",
            "rank 0 of 2, but the communicator is rank 1 of 2");
   on.run([&](Communicator& world) {
-    // Each expert gets a row of either rank.
+    // Each expert gets one row from each rank.
     EXPECT_EQ(dispatch_small(world, small_problem()).at("expert_token_nums"), (Values{2, 2}));
   });
 }
 
-/// What is no refusal but the end of this rank: its peers do not wait for it until the deadline.
+/// An exception that is no refusal but ends this rank: its peers do not wait for it until the deadline.
 TEST_P(NpuDistributeRefusalsTest, ARankThatRunsOutOfMemoryAsItChecksEndsTheGroup) {
   Ranks on(2, GetParam().places, {std::chrono::milliseconds(60000), GetParam().transport});
   const auto begin = std::chrono::steady_clock::now();

@@ -12,7 +12,7 @@
 namespace moecl::test {
 namespace {
 
-constexpr std::uint64_t problems = 100;  // a setting
+constexpr std::uint64_t problems = 100;  // for each setting
 
 class NpuDistributeTest : public NpuDistributeGroups {};
 INSTANTIATE_TEST_SUITE_P(Places, NpuDistributeTest, testing::ValuesIn(settings),
@@ -36,7 +36,7 @@ Coded of_blocks(const Values& x, const mx_quantize::Args& rules) {
   return {{made.y.begin(), made.y.end()}, {made.scale.begin(), made.scale.end()}};
 }
 
-/// What a quant_mode makes of a row, times its smooth vector.
+/// The codes and scales of a row, already times its smooth vector, by quant_mode.
 Coded coded(const DistributeProblem& problem, const Values& x) {
   using quantize_rows::Codes;
   using quantize_rows::Rounding;
@@ -117,7 +117,7 @@ void expect_dispatched(const DistributeProblem& problem, std::int32_t rank, cons
   if (problem.weighted) expect_prefix("expand_scales", weights);
 }
 
-/// What the wire makes of a row.
+/// The row after its way over the wire, by comm_quant_mode.
 Values over_wire(const DistributeProblem& problem, Values row) {
   if (problem.comm_quant_mode == 0) return row;
   if (problem.comm_quant_mode != 2) {
@@ -178,7 +178,7 @@ Values expected_out(const DistributeProblem& problem, std::int32_t home, const s
   return out;
 }
 
-/// The same with comm_alg hierarchy: each server's sum, in the order of its experts, is rounded before they are added.
+/// The same with comm_alg hierarchy: each server sums in the order of its experts and rounds; then the sums are added.
 Values expected_of_servers(const DistributeProblem& problem, std::int32_t home, const std::vector<Values>& rows) {
   const auto& group = problem.group;
   const auto& mine = group.ranks[static_cast<std::size_t>(home)];
@@ -206,7 +206,7 @@ Values expected_of_servers(const DistributeProblem& problem, std::int32_t home, 
   return out;
 }
 
-/// Of dispatch.
+/// The parameters of dispatch for the byte count.
 oracle::DistributeBytes bytes_of_dispatch(const DistributeProblem& problem) {
   const std::int64_t hidden = problem.group.hidden;
   oracle::DistributeBytes bytes;
@@ -249,7 +249,7 @@ void check_both(GroupOfRanks& group, const DistributeProblem& problem) {
     dispatched[r] = dispatch_on<Dispatch>(world, problem, in);
     const auto between = static_cast<std::int64_t>(world.bytes_received());
     EXPECT_EQ(between - before, oracle::dispatch_bytes(problem.group, world.rank(), bytes_of_dispatch(problem)));
-    // What the experts would compute, and NaN behind the rows that they have.
+    // Random rows stand for the experts' results; behind the valid rows there is NaN.
     const std::size_t codes_per_byte = problem.y_codes == npu::RowCodeType::e2m1 ? 2 : 1;
     rows[r] = rounded(DType::bf16, normal(codes_per_byte * dispatched[r].at("expand_x").size(), 7 + r));
     const auto valid = static_cast<std::size_t>(dispatched[r].at("ep_recv_counts").back());
@@ -284,7 +284,7 @@ TEST_P(NpuDistributeTest, AgreesWithTheDefinition) {
   }
 }
 
-/// Whole numbers of [0, 127], as every code type has them.
+/// Whole numbers in [0, 127], which every code type has.
 Values whole_numbers(std::int64_t count, std::uint64_t seed) {
   std::mt19937_64 engine(seed);
   Values out;
@@ -292,7 +292,7 @@ Values whole_numbers(std::int64_t count, std::uint64_t seed) {
   return out;
 }
 
-/// Rows of codes with `each` scales, 0: a vector.
+/// Rows of codes with `each` scales a row; 0: the scales are a vector.
 void check_codes(GroupOfRanks& on, const DistributeProblem& problem, DType codes, DType of_scales, std::int64_t each) {
   const auto& group = problem.group;
   const auto seed = [](std::int32_t rank) { return static_cast<std::uint64_t>(rank); };

@@ -11,14 +11,14 @@
 namespace moecl::test {
 namespace {
 
-/// What operators of [N, E] scores give, by the oracle.
+/// The oracle's outputs for the operators on [N, E] scores.
 struct Routed {
   Expected y, ids, scores;
 };
 
 class NpuGatingTest : public OnEveryDevice {
  protected:
-  /// Values on a grid: equal ones are frequent, different ones stay so in every score function.
+  /// Values on a grid: equal values are frequent, and different values stay different under every score function.
   static std::vector<double> grid(std::int64_t count, std::mt19937_64& engine) {
     std::vector<double> values = normal(static_cast<std::size_t>(count), engine());
     for (double& value : values) value = std::round(value * 8) / 8;

@@ -1,4 +1,4 @@
-// What `infer` makes of arguments that were used before.
+// How `infer` treats arguments that were used before.
 #include <moecl/npu_activation.hpp>
 #include <moecl/npu_distribute.hpp>
 #include <moecl/npu_gating.hpp>
@@ -12,7 +12,7 @@ TensorView described(DType dtype, std::initializer_list<std::int64_t> dims) {
   return {{nullptr, 0, 1 << 20}, dtype, dims};
 }
 
-/// @param ask  makes the arguments ask for an output, or not, and returns it
+/// @param ask  makes the arguments ask for an output, or not, and returns that output
 template <class Args, class Ask>
 void goes_absent(Args args, Ask ask) {
   const TensorView& output = ask(args, true);

@@ -40,8 +40,8 @@ TEST_P(NpuInitRoutingTest, ComputeExpertTokensAgreesWithTheOracle) {
   });
 }
 
-/// Rows whose largest magnitude is 127 powers of two, the others multiples of half of it: quotients are exact and often
-/// in the middle between two integers.
+/// Rows whose largest magnitude is 127 times a power of two. The other values are multiples of half that power, so the
+/// quotients are exact, and often ties between two integers.
 Matrix rows_with_ties(RoutingCase& c) {
   Matrix x = c.matrix(c.tokens);
   for (std::int64_t row = 0; row < c.tokens; ++row) {
@@ -54,7 +54,7 @@ Matrix rows_with_ties(RoutingCase& c) {
   return x;
 }
 
-/// A quant_mode that gives MX rows, by its rules.
+/// A quant_mode that gives MX rows, and its rules.
 struct MxMode {
   std::int64_t quant_mode;
   Minifloat format;
@@ -67,7 +67,7 @@ const std::vector<MxMode> mx_modes = {{2, fp8_e5m2, true, 0},
                                       {16, fp8_e5m2, true, 1e-4F},
                                       {17, fp8_e4m3fn, true, 1e-4F}};
 
-/// Rows of halves, tiny ones and zeros.
+/// Rows of halved values, of tiny values and of zeros.
 Matrix rows_for_mx(RoutingCase& c) {
   Matrix x = c.matrix(c.tokens);
   for (std::size_t i = 0; i < x.values.size(); ++i) {
@@ -98,7 +98,7 @@ oracle::CodedRow as_values(const oracle::FloatRow& row, std::size_t align) {
   return out;
 }
 
-/// int4 by row, times a smooth vector: two to a byte.
+/// A row times its smooth vector, as int4 codes with one scale, two codes to a byte.
 oracle::CodedRow int4_row(const oracle::InitRoutingV2& in, std::vector<double> row, std::size_t expert) {
   const std::size_t smooth = in.scale.size() > row.size() ? expert * row.size() : 0;
   for (std::size_t h = 0; h < row.size() && !in.scale.empty(); ++h)
@@ -110,7 +110,7 @@ oracle::CodedRow int4_row(const oracle::InitRoutingV2& in, std::vector<double> r
   return out;
 }
 
-/// What the document and op-plugin's test say of the quant_modes that give neither int8 nor MX rows.
+/// The quant_modes that give neither int8 nor MX rows, as the document and op-plugin's test define them.
 void set_coder(oracle::InitRoutingV2& in) {
   const std::int64_t mode = in.quant_mode;
   if (mode == 13) {
@@ -233,7 +233,7 @@ TEST_P(NpuInitRoutingTest, InitRoutingV2AgreesWithTheOracle) {
       in.scale = normal(static_cast<std::size_t>(c.tokens), c.engine());
     } else if (in.quant_mode == 1 && c.coin()) {
       in.scale.resize(static_cast<std::size_t>(smooth_rows * c.hidden));
-      for (std::int64_t row = 0; row < smooth_rows; ++row)  // one power of two a row keeps the quotients exact
+      for (std::int64_t row = 0; row < smooth_rows; ++row)  // a power of two for each row keeps quotients exact
         std::fill_n(in.scale.begin() + row * c.hidden, c.hidden, std::ldexp(1, static_cast<int>(c.pick(-2, 2))));
     } else if (in.quant_mode == 0) {
       in.scale = {static_cast<double>(c.pick(1, 9)) / 8};

@@ -1,4 +1,4 @@
-// The grouped products that go on: to swish and int8 rows, or to their tokens.
+// Fused grouped products: with swish and int8 rows, or with the sums of the tokens.
 #include <moecl/error.hpp>
 
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@ namespace {
 class NpuMatmulFusedTest : public OnEveryDevice {};
 MOECL_ON_EVERY_DEVICE(NpuMatmulFusedTest);
 
-/// int8 rows times int8 or int4 weights with all their scales, as the fused operators share it.
+/// int8 rows times int8 or int4 weights with all their scales: the part that the fused operators share.
 struct Fused {
   Inputs inputs;
   std::int64_t experts, m, k, n, groups;
@@ -65,11 +65,11 @@ struct Fused {
   }
 };
 
-/// Codes may be half a unit from the exact quotient and what exp's rounding adds; the rows past the groups' stay.
+/// Codes may differ from the exact quotient by half a unit plus exp's rounding. Rows past the groups stay unwritten.
 std::vector<Expected> quantized(const Fused& fused, double limit, const std::vector<double>& smooth,
                                 npu::SwigluQuantRounding rounding) {
   const oracle::SwigluQuant exact = oracle::swiglu_quant(fused.values, fused.n, limit, smooth);
-  // f16 has halves of 1/32 next to 127
+  // next to 127 half a unit of f16 is 1/32
   const double extra = rounding == npu::SwigluQuantRounding::reciprocal ? 1e-3 : 1.0 / 31;
   return {{exact.quotients, defined_rows(fused.rows.sum, fused.m, fused.n / 2), 0.5 + extra, 0},
           {exact.scale, defined_rows(fused.rows.sum, fused.m, 1), 1e-37, 4e-6}};

@@ -89,7 +89,7 @@ inline TensorList put_weights(Inputs& inputs, DType dtype, Layout layout, std::i
   return list;
 }
 
-/// Rows of each of E groups, some without any, and the list that says so.
+/// Row counts of E groups, some of them 0, and the group list that states them.
 struct Groups {
   std::vector<std::int64_t> counts;
   std::int64_t sum = 0;
@@ -116,12 +116,12 @@ inline Groups random_groups(Inputs& inputs, std::mt19937_64& engine, std::int64_
   return groups;
 }
 
-/// Rows [first, rows) of x [rows, K] are what nothing may read.
+/// Rows [first, rows) of x [rows, K] get values that nothing may read.
 inline void poison_rows(std::vector<double>& x, DType dtype, std::int64_t k, std::int64_t first) {
   std::fill(x.begin() + first * k, x.end(), dtype == DType::i8 ? 0x5a : std::nan(""));
 }
 
-/// The first `count` of `rows` rows of `width`.
+/// Marks the first `count` of `rows` rows of `width` columns as defined.
 inline std::vector<bool> defined_rows(std::int64_t count, std::int64_t rows, std::int64_t width) {
   std::vector<bool> defined(at(rows * width), true);
   std::fill(defined.begin() + count * width, defined.end(), false);

@@ -11,7 +11,7 @@ namespace {
 class NpuMatmulTest : public OnEveryDevice {};
 MOECL_ON_EVERY_DEVICE(NpuMatmulTest);
 
-/// Values as an output of that type holds them: rounded once, i8 to the even neighbour and cut.
+/// Values as an output of that type holds them, rounded once; for i8 with ties to even, and clamped.
 std::vector<double> stored(DType dtype, std::vector<double> values) {
   if (dtype != DType::i8) return rounded(dtype, values);
   for (double& value : values)
@@ -117,7 +117,7 @@ TEST_P(NpuMatmulTest, GroupedMatmulAgreesWithTheOracle) {
       return of_groups > 1 || between(engine, 0, 1) == 0 ? std::vector<std::int64_t>{experts, of_groups, n}
                                                          : std::vector<std::int64_t>{experts, n};
     };
-    // One tensor, or a list beside a list of weights.
+    // One tensor, or a list where the weights are a list.
     const auto put_vectors = [&](DType dtype, const std::vector<std::int64_t>& dims,
                                  const std::vector<double>& values) {
       const TensorView all = dtype == DType::i64 ? inputs.put_packed(dims, values) : inputs.put(dtype, dims, values);
@@ -174,7 +174,7 @@ TEST_P(NpuMatmulTest, GroupedMatmulAgreesWithTheOracle) {
         largest = std::max(largest, std::abs(value));
         value = oracle::activation(args.act_type, value);
       }
-      // exp of the device, then a rounding that may go to the other side of a half; 1 + tanh cancels
+      // the device's exp, then a rounding that may fall on the other side of a tie; 1 + tanh cancels
       if (args.act_type != 1) expected.relative = out == DType::bf16 ? 0x1p-7 : 0x1p-10, expected.absolute = 0x1p-24;
       if (args.act_type == 2) expected.absolute = 0x1p-23 * largest;
     }
@@ -241,7 +241,7 @@ TEST_P(NpuMatmulTest, GroupedMatmulSplitsK) {
     for (const std::int64_t count : groups.counts) product.k_ends.push_back(end += static_cast<double>(count));
     product.a = grid(engine, m * k, -8, 8, 0.25);
     std::vector<double> weights = grid(engine, k * n, -8, 8, 0.125);
-    // What is past the last group must not be multiplied.
+    // Rows past the last group must not be multiplied.
     for (std::int64_t row = groups.sum; row < k; ++row) std::fill_n(weights.begin() + row * n, n, std::nan(""));
     product.weights = oracle::columns_of(weights, k, n);
     args.x = {inputs.put(dtype, {m, k}, product.a)};

@@ -49,7 +49,7 @@ TEST_P(NpuMxQuantTest, AgreesWithTheOracleAlongEveryAxis) {
       if (args.scale_alg == 1) rules.scale_rule = mx_quantize::ScaleRule::ceil_ratio;
     }
 
-    // [before, length, after] are up to three dimensions; what is 1 may be missing.
+    // [before, length, after] are up to three dimensions; a dimension of 1 may be missing.
     std::int64_t before = between(engine, 0, 3), after = between(engine, 0, 1) * between(engine, 1, 9);
     std::int64_t length = between(engine, 1, 100);
     const bool last = after == 0;
@@ -58,7 +58,7 @@ TEST_P(NpuMxQuantTest, AgreesWithTheOracleAlongEveryAxis) {
     const DType dtype = one_of<DType>(engine, {DType::bf16, DType::f16});
     std::vector<double> x = normal(static_cast<std::size_t>(before * length * after), engine());
     for (std::size_t j = 0; j < x.size(); ++j) {
-      // Ties of the format, numbers that saturate, a column of zeros, of both signs.
+      // Ties of the format, numbers that saturate, and a column of zeros, all with both signs.
       if (between(engine, 0, 1) == 0) x[j] = std::copysign(static_cast<double>(between(engine, 0, 64)) / 16, x[j]);
       if (j % static_cast<std::size_t>(after) == 1) x[j] = std::copysign(0.0, x[j]);
     }

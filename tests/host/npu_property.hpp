@@ -23,7 +23,7 @@ struct Expected {
   double absolute = 0, relative = 0;  ///< |got - value| <= absolute + relative * |value|; NaN agrees with NaN
 };
 
-/// Random cases a property test runs on a device: OnEveryDevice::takes.
+/// The number of random cases that a property test runs on a device, as OnEveryDevice::takes samples.
 inline int property_cases(const TestDevice& device) {
   return all_cases() ? 200 : &device == devices().front().get() ? 60 : 20;
 }
@@ -37,7 +37,7 @@ const T& one_of(std::mt19937_64& engine, const std::vector<T>& choices) {
   return choices[static_cast<std::size_t>(between(engine, 0, static_cast<std::int64_t>(choices.size()) - 1))];
 }
 
-/// Why a call is refused before anything is enqueued; empty: it is not.
+/// Why a call is refused before anything is enqueued; empty: it is accepted.
 template <class Args>
 std::string refusal_of(Args args, const TestDevice& device) {
   try {
@@ -70,7 +70,7 @@ inline void compare(const char* name, const std::vector<double>& got, const Expe
 
 }  // namespace detail
 
-/// @param expected  One for each output in the order of the operator's fields; {} where `infer` leaves it absent.
+/// @param expected  one for each output, in the order of the operator's fields; {} if `infer` leaves the output absent
 template <class Args>
 void expect_outputs(const TestDevice& device, Args args, const std::vector<Expected>& expected,
                     npu::Validation validation = npu::Validation::strict) {

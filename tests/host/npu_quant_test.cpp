@@ -11,7 +11,7 @@ namespace {
 
 class NpuQuantTest : public OnEveryDevice {
  protected:
-  /// Random inputs of `args`, and the outputs that the oracle makes of them: y, scale and, asymmetric, offset.
+  /// Random inputs for `args`, and the oracle's outputs for them: y, scale and, if asymmetric, offset.
   template <class Args>
   void check(Args args, quantize_rows::Rounding rounding, quantize_rows::Scheme scheme, std::mt19937_64& engine) {
     const bool exact = device().caps().correctly_rounded_divide,
@@ -22,7 +22,7 @@ class NpuQuantTest : public OnEveryDevice {
     const std::int64_t width = int4 ? 8 * between(engine, 1, 5) : between(engine, 1, 40);
     if (int4) args.dst_type = npu::QuantType::quint4x2;
 
-    // Half of the rows have a scale of 1 and halves that are ties, one is zero.
+    // Half of the rows have a scale of 1 and multiples of 1/2, so that many are ties; one row is zero.
     std::vector<double> x = normal(static_cast<std::size_t>(rows * width), engine());
     const double levels = int4 ? 7 : 127;
     for (std::int64_t r = 0; r < rows; r += 2)

@@ -10,7 +10,7 @@
 namespace moecl::test {
 namespace {
 
-/// `run` throws an Error whose text has `part`.
+/// Expects `run` to throw an Error whose text has `part`.
 #define EXPECT_REFUSED(run, part) EXPECT_THAT([&] { run; }, testing::ThrowsMessage<Error>(testing::HasSubstr(part)))
 
 class NpuRoutingRefusalsTest : public OnEveryDevice {
@@ -19,7 +19,7 @@ class NpuRoutingRefusalsTest : public OnEveryDevice {
   GuardedTensor ints(std::initializer_list<std::int64_t> shape, const std::vector<std::int32_t>& values) const {
     return {device(), DType::i32, shape, values};
   }
-  /// Runs strictly: a fault on the device is thrown as an Error; and compatibly, where it goes unsaid.
+  /// Runs strictly, where a fault on the device is thrown as an Error, and compatibly, where the fault goes unreported.
   template <class Args>
   void expect_fault(const Args& args, const char* part) const {
     EXPECT_REFUSED(call_operator(device().stream, args), part);

@@ -48,7 +48,7 @@ TEST_P(NpuRoutingTest, TokenUnpermuteAgreesWithTheOracleToTheBit) {
     for (std::size_t slot = 0; slot < indices.size(); ++slot) {
       if (c.pick(0, 7) == 0) indices[slot] = -static_cast<std::int32_t>(c.pick(1, 3));
       if (!weighted || c.pick(0, 5) != 0) continue;
-      probs[slot] = 0;  // the row behind it is not read
+      probs[slot] = 0;  // the row of this slot is not read
       const std::int32_t row = indices[slot];
       if (row >= 0 && row < row_count) rows.values[static_cast<std::size_t>(row * c.hidden)] = std::nan("");
     }

@@ -1,5 +1,5 @@
 #pragma once
-// A tensor for each matrix of each expert.
+// Families that store one tensor for each matrix of each expert.
 #include "tests/host/family_reference.hpp"
 
 namespace moecl::test {

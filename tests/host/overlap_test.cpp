@@ -1,5 +1,5 @@
-// While rows of one micro-batch are on their way, the other's kernels and the shared experts run: proved with an
-// exchange that cannot end before the test lets it.
+// While rows of one micro-batch travel, the kernels of the other micro-batch and of the shared experts run. The proof
+// is an exchange that cannot end before the test lets it.
 #include <moecl/trace.hpp>
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ struct Command {
   std::pair<int, int> queue;
 };
 
-/// Every command that has an arrow from the call that enqueued it.
+/// Every command of the trace that has an arrow from the call that enqueued the command.
 std::vector<Command> commands_of(const nlohmann::json& trace) {
   std::map<std::int64_t, Command> by_flow;
   std::map<std::pair<std::pair<int, int>, double>, nlohmann::json> runs;
@@ -58,7 +58,7 @@ std::vector<Command> commands_of(const nlohmann::json& trace) {
 class OverlapTest : public OnEveryDevice {};
 MOECL_ON_EVERY_DEVICE(OverlapTest);
 
-/// Whether the event comes while nobody helps it.
+/// Whether the event completes without any help.
 bool completes(const Event& event) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(120);
   while (!event.is_complete()) {
@@ -128,7 +128,7 @@ TEST_P(OverlapTest, KernelsRunWhileTheExchangeIsUnderWay) {
   context->trace()->write_chrome_json(path);
   const std::vector<Command> commands = commands_of(nlohmann::json::parse(std::ifstream(path)));
   std::filesystem::remove(path);
-  // A copy that was under way, from its enqueue to its end, all the time that a kernel of the same rank ran.
+  // Kernels that ran wholly while a copy of the same rank was under way, from its enqueue to its end.
   std::set<std::string> beside_a_copy;
   for (const Command& copy : commands)
     for (const Command& kernel : commands)

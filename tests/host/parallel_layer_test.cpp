@@ -52,7 +52,7 @@ TEST_P(ParallelLayerTest, IsTheLayerOfOneRank) {
       const Outputs got =
           of_ranks(on, model, {kind, placement}, c.tp, tokens, GetParam().places != Ranks::all_platforms);
       EXPECT_EQ(got.ids, expected.ids);
-      // Of 16-bit layers mc2 brings sums home.
+      // For 16-bit layers mc2 brings sums home, not rows.
       if (same_bits && (kind == StrategyKind::all2all_v || (kind == StrategyKind::mc2 && c.dtype == DType::f32))) {
         EXPECT_TRUE(got == expected) << relative_error(got.out, expected.out);
       } else {
@@ -92,7 +92,7 @@ TEST_P(ParallelLayerTest, PartsOfEveryExpertAreTheLayerOfOneRank) {
   }
 }
 
-/// A layer of 4 ranks in 2 tp groups of which one brings `tokens` of `hidden` when it is rank 2.
+/// A layer of 4 ranks in 2 tp groups. Rank 2 brings x [tokens, hidden]; the others bring 3 tokens of the right size.
 std::vector<std::string> failures_of_rank_2(Ranks& on, const Model& model, std::int64_t tokens, std::int64_t hidden) {
   return failures(on, [&](Communicator& world) {
     const ExpertRank rank(world, 2, model.config.shape.experts);
@@ -173,7 +173,7 @@ TEST_P(ParallelLayerTest, WhatOneRankAloneIsRefusedEndsTheGroup) {
       ParallelLayer::Forward args;
       args.x = x;
       args.out = out;
-      // The peer may hear of it while it still makes its layer.
+      // The peer may get the error while it still makes its layer.
       const std::string refusal = error_of([&] {
                                     layer.emplace(rank, ParallelPlan{StrategyKind::all2all_v}, model.config.shape,
                                                   model.weights(rank.first_expert, rank.local_experts));
@@ -223,7 +223,7 @@ TEST_P(ParallelLayerTest, RefusesWhatDoesNotFitTheRank) {
   EXPECT_THAT(of_group.what(), testing::HasSubstr("the rank shards 15 experts, the shape has 16"));
 }
 
-/// What each rank got that made a layer of its own arguments: `make`, and barriers after it.
+/// Each rank makes a layer from its own arguments; every rank gets the error of the rank that cannot.
 TEST_P(ParallelLayerTest, ALayerThatOneRankCannotMakeEndsTheGroup) {
   const Model model("qwen2-moe-e16k4");
   const MoeShape& shape = model.config.shape;
@@ -246,7 +246,7 @@ TEST_P(ParallelLayerTest, ALayerThatOneRankCannotMakeEndsTheGroup) {
   }
 }
 
-/// No plan means every expert at its own number, as a plan may say too.
+/// Without a plan the place of every expert is its number. A plan may say the same.
 TEST_P(ParallelLayerTest, AnEmptyPlacementIsTheIdentity) {
   const Model model("deepseek-v3-e32k8-g8");
   Ranks on = make(2);

@@ -1,5 +1,5 @@
-// What a layer over ranks may do otherwise: micro-batches, shared experts that are divided, tokens that are divided
-// already, tokens that take no expert, hidden states of three dimensions. Each is still the layer of one rank.
+// Options of a layer over ranks: micro-batches, shared experts that are divided, tokens that are divided already,
+// tokens that take no expert, hidden states of three dimensions. Each gives the result of the layer on one rank.
 #include <moecl/random_checkpoint.hpp>
 
 #include <gmock/gmock.h>
@@ -192,7 +192,7 @@ TEST_P(ParallelOptionsTest, ExpertsBringTheirStaticScalesAlong) {
 TEST_P(ParallelOptionsTest, RowsTravelAsTheCodesOfTheLayer) {
   Model model("mixtral-e8k2");
   OperandQuant limited = QuantScheme::fp8_w8a8().activations;
-  limited.most_amax = 1.5F, limited.least_scale = 0.003F;  // fbgemm's are like that
+  limited.most_amax = 1.5F, limited.least_scale = 0.003F;  // as fbgemm's activations
   const auto rounded_by = [](OperandQuant how, ScaleRounding rounding) {
     how.rounding = rounding;
     return how;
@@ -208,7 +208,7 @@ TEST_P(ParallelOptionsTest, RowsTravelAsTheCodesOfTheLayer) {
     const Outputs expected = of_one_rank(first(), model);
     Ranks on = make(2);
     for (const StrategyKind kind : kinds) {
-      if (kind == StrategyKind::mc2 && wire == WireFormat::int8) continue;  // whose rows come home as codes too
+      if (kind == StrategyKind::mc2 && wire == WireFormat::int8) continue;  // its rows come home as codes too
       SCOPED_TRACE(testing::Message() << name(kind) << ", " << name(wire) << ", " << describe(activations));
       ParallelPlan plan{kind};
       plan.wire = wire;
@@ -261,7 +261,7 @@ TEST_P(ParallelOptionsTest, TpRanksMayBringTokensOfTheirOwn) {
   }
 }
 
-// Tokens are brought together before the shared experts' parts, and the sums scattered after.
+// The tokens are gathered before the parts of the shared experts, and the sums are scattered after them.
 TEST_P(ParallelOptionsTest, TpRanksOfOwnTokensMayDivideSharedExperts) {
   const Model model("qwen2-moe-e16k4");  // gated
   const Outputs expected = of_one_rank(first(), model);
@@ -279,7 +279,7 @@ TEST_P(ParallelOptionsTest, TpRanksOfOwnTokensMayDivideSharedExperts) {
     }
 }
 
-/// Bytes that each rank receives in a pass that gives `out` alone, or parts of it apart.
+/// Bytes that each rank receives in a pass that gives `out` alone or, with `apart`, the routed part as well.
 std::vector<std::uint64_t> bytes_of_pass(Ranks& on, const Model& model, const ParallelPlan& plan, std::int32_t tp,
                                          const std::vector<std::int64_t>& tokens, bool apart,
                                          std::vector<double>& out) {
@@ -420,7 +420,7 @@ TEST_P(ParallelOptionsTest, HiddenStatesMayHaveThreeDimensions) {
               testing::HasSubstr("out: expected the shape of x, f32[3, "));
 }
 
-// Where nothing comes on top of them, the strategy writes them itself.
+// Where nothing is added to the routed sums, the strategy writes them into `out` itself.
 TEST_P(ParallelOptionsTest, RoutedSumsAreTheOutputOfALayerWithoutSharedExperts) {
   for (const char* name_of : {"qwen3-moe-e64k8", "qwen2-moe-e16k4"}) {
     const Model model(name_of);
@@ -451,7 +451,7 @@ TEST_P(ParallelOptionsTest, FinishedTokensTakeNoExpert) {
   for (std::int64_t t = 0; t < model.tokens(); ++t) {
     if (!is_finished(t)) continue;
     std::fill_n(expected.routed.begin() + t * model.hidden(), model.hidden(), 0.0);
-    for (std::int64_t i = t * model.hidden(); i < (t + 1) * model.hidden(); ++i)  // the shared part is left
+    for (std::int64_t i = t * model.hidden(); i < (t + 1) * model.hidden(); ++i)  // the shared part remains
       expected.out[static_cast<std::size_t>(i)] -= all.routed[static_cast<std::size_t>(i)];
     std::fill_n(expected.ids.begin() + t * 4, 4, -1.0);
   }

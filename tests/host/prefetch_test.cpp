@@ -34,7 +34,7 @@ class PrefetchTest : public OnEveryDevice {
       layer.forward(stream(), args);
     });
   }
-  /// On a queue of its own, which nobody waits for.
+  /// Prefetches on a queue of its own, and waits for nothing.
   struct Prefetch {
     Prefetch(StreamView beside, const MoeLayer& layer, DeviceTensor of)
         : x(std::move(of)), workspace(*beside.context, layer.workspace_bytes(x.view.shape[0])) {
@@ -67,7 +67,7 @@ TEST_P(PrefetchTest, BitsOfTheResidentLayer) {
                        << name << ", " << percent << " %, " << moecl::name(policy) << ", " << moecl::name(missed));
           const MoeLayer layer = layer_of(model, percent, missed, policy);
           for (std::int64_t token = 0; token < 4; ++token) {
-            // Of this token, of others, of too many.
+            // Prefetches for this token, for others, and for too many.
             const Prefetch own(beside, layer, rows(model, token, 1)),
                 other(beside, layer, rows(model, (token + 3) % 5, token % 2 + 1)),
                 many(beside, layer, rows(model, 0, model.tokens()));
@@ -106,7 +106,7 @@ TEST_P(PrefetchTest, CountsWhatItBringsAndWhatThatWasGoodFor) {
     ASSERT_LT(shared, 8);
     const Prefetch first(beside, layer, rows(model, 0, 1));
     expect(0, 0, 8, 0);
-    const Prefetch again(beside, layer, rows(model, 0, 1));  // they are there
+    const Prefetch again(beside, layer, rows(model, 0, 1));  // the experts are there
     expect(0, 0, 8, 0);
     pass(layer, model, 0, 1);
     expect(8, 0, 8, 8);
@@ -115,7 +115,7 @@ TEST_P(PrefetchTest, CountsWhatItBringsAndWhatThatWasGoodFor) {
     const Prefetch wrong(beside, layer, rows(model, 0, 1));
     pass(layer, model, 5, 1);
     expect(16 + shared, 8 - shared, 8, 8);
-    const Prefetch streamed(beside, layer, rows(model, 0, model.tokens()));  // would come in waves
+    const Prefetch streamed(beside, layer, rows(model, 0, model.tokens()));  // these would come in waves
     expect(16 + shared, 8 - shared, 8, 8);
   }
 }
@@ -128,7 +128,7 @@ TEST_P(PrefetchTest, TheCallersChoiceSaysWhoComes) {
     const DeviceTensor ids(stream(), dtype, {1, 8}, chosen),
         weights(stream(), DType::f32, {1, 8}, std::vector<double>(8, 0.125));
     const Buffer workspace(*stream().context, layer.workspace_bytes(1));
-    MoeInputs tokens;  // of which no hidden states are known
+    MoeInputs tokens;  // without hidden states
     tokens.ids = ids, tokens.weights = weights;
     layer.prefetch(stream(), tokens, workspace.view());
     EXPECT_EQ(layer.residency(stream()).prefetched, 8);
@@ -137,7 +137,7 @@ TEST_P(PrefetchTest, TheCallersChoiceSaysWhoComes) {
 
 TEST_P(PrefetchTest, ComesAfterThePassThatUsesTheSlots) {
   const Model model("qwen3-moe-e64k8");
-  const MoeLayer layer = layer_of(model, 12.5);  // all 8 slots are a token's
+  const MoeLayer layer = layer_of(model, 12.5);  // a token needs all 8 slots
   const Outputs expected = pass(layer, model, 0, 1);
   const Stream beside = Stream::beside(stream());
   const DeviceTensor x = rows(model, 0, 1), out(stream(), DType::f32, {1, model.hidden()});

@@ -176,7 +176,7 @@ TEST(QuantizationConfigTest, IgnoredModulesStayPlain) {
   EXPECT_TRUE(plain("model.layers.5.mlp.shared_experts.up_proj"));
   EXPECT_TRUE(plain("model.layers.5.mlp.experts.12.up_proj"));
   EXPECT_FALSE(plain("model.layers.5.mlp.experts.13.up_proj"));
-  // "gate" within "gate_proj" counts for AutoAWQ, not for others: such a module may be either.
+  // AutoAWQ finds "gate" within "gate_proj", others do not: such a module may be plain or quantized.
   const QuantizationConfig awq = parse(R"({"quant_method":"awq","bits":4,"modules_to_not_convert":["gate"]})");
   EXPECT_EQ(awq.find("model.layers.3.mlp.gate"), nullptr);
   EXPECT_NE(awq.find(expert), nullptr);

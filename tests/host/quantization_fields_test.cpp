@@ -1,5 +1,5 @@
-// Every field that the producers' configuration classes have, one after the other: it is read, is known to change no
-// number, or is refused; any other is warned of. The lists are the fields of transformers 5 (GPTQConfig, AwqConfig,
+// Every field of the producers' configuration classes, one by one: it is read, is known to change no number, or is
+// refused. Any other field gives a warning. The lists are the fields of transformers 5 (GPTQConfig, AwqConfig,
 // AutoRoundConfig, FineGrainedFP8Config, FbgemmFp8Config, Mxfp4Config), GPTQModel's QuantizeConfig, AutoRound's
 // serialisation, compressed-tensors' QuantizationConfig, QuantizationScheme and QuantizationArgs, ModelOpt's
 // hf_quant_config.json and Quark's QConfig, QLayerConfig and QTensorConfig.
@@ -113,7 +113,7 @@ TEST(QuantizationFieldsTest, EveryFieldOfEveryMethodIsReadHarmlessOrRefused) {
     SCOPED_TRACE(object.what);
     const std::string before = meaning(nlohmann::json::parse(object.config));
     EXPECT_THAT(before, testing::Not(testing::HasSubstr("not known")));
-    // No field has such a value: one that is read is refused, or means something else.
+    // No field has such a value. A field that is read must be refused or change the meaning.
     for (const std::string& field : words(object.read)) {
       SCOPED_TRACE(field);
       for (const nlohmann::json& nonsense : {nlohmann::json(-2.5), nlohmann::json({{"none", "such"}})}) {

@@ -18,7 +18,7 @@ class QuantizeOnLoadTest : public OnEveryDevice {
 MOECL_ON_EVERY_DEVICE(QuantizeOnLoadTest);
 
 TEST_P(QuantizeOnLoadTest, IsTheLayerOfTheHostsCodesForEveryScheme) {
-  // Whole matrices, halves of one, transposed halves.
+  // Stored as whole matrices, as halves of one matrix, as transposed halves.
   std::size_t number = 0;
   for (const char* name : {"mixtral-e8k2", "granitemoe-e8k2", "llama4-e8k1"}) {
     std::size_t of_model = number++;

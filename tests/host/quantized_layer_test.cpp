@@ -82,9 +82,9 @@ class QuantizedLayerTest : public OnEveryDevice {
 };
 MOECL_ON_EVERY_DEVICE(QuantizedLayerTest);
 
-/// Of an [n, k] matrix: columns in whole panels of 64.
+/// The n columns of an [n, k] matrix, padded to whole panels of 64.
 std::uint64_t padded(std::int64_t n) { return static_cast<std::uint64_t>((n + 63) / 64 * 64); }
-/// Bytes of all experts and shared experts, that take `bytes(n, k)` a matrix, and of the router in f32.
+/// Bytes of all experts and shared experts, at `bytes(n, k)` for each matrix, and of the router in f32.
 template <class Bytes>
 std::uint64_t layer_bytes(Bytes bytes) {
   return experts * (bytes(2 * inter, hidden) + bytes(hidden, inter)) + bytes(2 * shared_inter, hidden) +

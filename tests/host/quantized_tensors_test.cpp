@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 constexpr const char* module_name = "model.layers.0.mlp.experts.0.gate_proj";
 
-/// A checkpoint with the tensors of one matrix, each named by what is added to the module's name.
+/// A checkpoint with the tensors of one matrix. Each tensor's name is the module's name and an addition.
 class QuantizedTensorsTest : public testing::Test {
  protected:
   QuantizedTensorsTest() {
@@ -40,7 +40,7 @@ class QuantizedTensorsTest : public testing::Test {
     std::vector<std::byte>& bytes = owned_.emplace_back(data, data + values.size() * sizeof(T));
     add(addition, HostTensor{"", dtype, std::move(shape), bytes.data(), bytes.size()});
   }
-  /// The matrix as the configuration describes it.
+  /// Reads the matrix as the configuration describes it.
   const WeightMatrix& read(const std::string& quantization_config, std::int64_t rows, std::int64_t columns) {
     part_.rows = rows;
     part_.columns = columns;
@@ -111,7 +111,7 @@ TEST_F(QuantizedTensorsTest, GptqAndAwq) {
   for (const char* name : {"qweight", "qzeros", "scales", "g_idx"})
     add(std::string(".") + name, of_format(std::string("stored.") + name));
   read(gptq, 32, 256);
-  EXPECT_TRUE(matrix_.group_index.empty());  // it is k / 128
+  EXPECT_TRUE(matrix_.group_index.empty());  // the group of column k is k / 128
   EXPECT_EQ(matrix_.zero_add, 1);
   expect_values("dequant");
 
@@ -147,7 +147,7 @@ TEST_F(QuantizedTensorsTest, ActOrderLooksGroupsUp) {
   ASSERT_EQ(matrix.group_index, groups);
   WeightMatrix in_order = matrix;
   in_order.group_index.clear();
-  // Where both say the same group nothing changes; elsewhere zero and scale are the other group's.
+  // A column that keeps its group does not change; any other column has the zero and the scale of its new group.
   WeightMatrix of_group_1 = in_order;
   of_group_1.group = ScaleGroup::per_channel();
   of_group_1.scale.data = matrix.scale.data + 2 * matrix.scale.column_stride;
@@ -188,7 +188,7 @@ TEST_F(QuantizedTensorsTest, Int8ForEachChannel) {
   add(".weight_scale", of_format("weight_scale"));
   read(compressed("int-quantized", R"("num_bits":8,"strategy":"channel")"), 48, 160);
   expect_values("weight_dequant");
-  // With zero points, and the axis of one group dropped.
+  // With zero points, and scales without the axis of one group.
   tensors_.pop_back();
   HostTensor scale = of_format("weight_scale");
   scale.shape = {48};
@@ -212,7 +212,7 @@ TEST_F(QuantizedTensorsTest, Fp8OfEveryGranularity) {
   add(".weight_scale", of_format("weight_channel_scale"));
   read(compressed("float-quantized", R"("num_bits":8,"type":"float","strategy":"channel")"), 136, 320);
   expect_values("weight_channel_dequant");
-  read(fp8, 136, 320);  // its configuration does not tell scales of rows from one of the whole
+  read(fp8, 136, 320);  // this configuration does not tell row scales from a tensor's scale
   EXPECT_EQ(matrix_.group, ScaleGroup::per_channel());
   expect_values("weight_channel_dequant");
 
@@ -324,7 +324,7 @@ TEST_F(QuantizedTensorsTest, BlocksOfAllExpertsWithAlternatingRows) {
   part_.stored_rows = 4;
   part_.step = 2;
   part_.first_row = 1;
-  part_.transposed = true;  // as the unquantized form is
+  part_.transposed = true;  // like the unquantized form
   read(mxfp4, 2, 192);
   expect_values("mxfp4_e2m1.dequant", {5, 7});
   part_.expert = 0;
@@ -333,7 +333,7 @@ TEST_F(QuantizedTensorsTest, BlocksOfAllExpertsWithAlternatingRows) {
   expect_values("mxfp4_e2m1.dequant", {0, 2});
 }
 
-// As fp8 experts of Llama-4: [E, K, 2N], a scale for each output, gate in the first half of the columns.
+// Like the fp8 experts of Llama-4: [E, K, 2N], a scale for each output, gate in the first half of the columns.
 TEST_F(QuantizedTensorsTest, TransposedExpertsInHalves) {
   open("fp8_token_group_block");
   const HostTensor q = of_format("weight_channel_q").in_memory(), scale = of_format("weight_channel_scale");

@@ -1,4 +1,4 @@
-// Prefetches over ranks: each brings the experts of its places that the tokens of all ranks choose.
+// Prefetches over ranks: each rank brings those experts at its places that the tokens of all ranks choose.
 #include <gmock/gmock.h>
 
 #include <numeric>
@@ -8,7 +8,7 @@
 namespace moecl::test {
 namespace {
 
-/// What a pass after a prefetch gave.
+/// The results of a pass after a prefetch.
 struct Told {
   Outputs outputs;
   ResidencyCounts counts;  ///< of all ranks
@@ -18,8 +18,8 @@ struct PrefetchedPass {
   std::vector<std::int64_t> tokens;  ///< of each dp rank
   StrategyKind kind = StrategyKind::all_gather;
   std::int32_t tp = 1;
-  std::int64_t foreseen = 0;              ///< the prefetch has tokens from this one on; the pass those from 0 on
-  std::optional<std::int64_t> room = {};  ///< of the step, for tokens of each rank
+  std::int64_t foreseen = 0;              ///< the prefetch has tokens from this one on; the pass has tokens from 0 on
+  std::optional<std::int64_t> room = {};  ///< max_tokens_across_dp of the step
 };
 
 Told run(Ranks& on, const Model& model, const PlacementPlan& placement, const PrefetchedPass& of) {
@@ -41,7 +41,7 @@ Told run(Ranks& on, const Model& model, const PlacementPlan& placement, const Pr
     world.barrier();
     Event done;
     layer.prefetch(inputs, {{}, &done});
-    layer.prefetch(inputs);  // they are there, or on their way
+    layer.prefetch(inputs);  // the experts are there, or on their way
     if (on.group.size() == 1) {
       EXPECT_EQ(world.stream().context->counters().host_syncs, stops);
     }
@@ -95,13 +95,13 @@ TEST(RankPrefetchTest, BringsWhatTheTokensOfAllRanksChoose) {
   Model model("qwen3-moe-e64k8");
   for (const MissedExperts missed : {MissedExperts::fetched, MissedExperts::in_place}) {
     model.options.budget = budget_of(50, missed);
-    // Linear; dealt one by one; with copies, of which a token takes one by its number.
+    // Placements: linear; round robin; with copies, where a token's number selects the copy.
     const auto expect = [&](const PlacementPlan& placement, std::int32_t ranks, PrefetchedPass pass) {
       std::int64_t hits = 0;
       Ranks on(ranks, Ranks::first_device);
       for (const StrategyKind kind :
            {StrategyKind::mc2, StrategyKind::all_gather, StrategyKind::all2all_v, StrategyKind::multicast})
-        // What a step or a window has room for needs no slot.
+        // Tokens that a step or a window only has room for need no slots.
         for (const std::optional<std::int64_t> room : {std::optional<std::int64_t>(), std::optional<std::int64_t>(5)}) {
           pass.kind = kind, pass.room = room;
           SCOPED_TRACE(testing::Message() << ranks << " ranks, " << placement.physical() << " places, " << name(missed)
@@ -122,9 +122,9 @@ TEST(RankPrefetchTest, BringsWhatTheTokensOfAllRanksChoose) {
   }
 }
 
-/// The weights and the slots outlive the group that a rank ended; prefetches of others may be anywhere then.
+/// The weights and the slots outlive the group that a rank ended, wherever the other ranks' prefetches are by then.
 TEST(RankPrefetchTest, ARankThatIsLostMeanwhileLeavesTheLayerWhole) {
-  // The last of three is lost. Its experts have copies.
+  // The last of three ranks is lost. Its experts have copies.
   std::vector<std::int32_t> table(16);
   std::iota(table.begin(), table.end(), 0);
   table.insert(table.end(), {4, 5, 6, 7, 8, 9, 10, 11});

@@ -46,8 +46,8 @@ struct Model {
   }
 };
 
-/// What several ranks may differ by from one, as dispatch/STRATEGIES.md promises: of unlike devices one may round the
-/// activated rows and another not.
+/// How much results of several ranks may differ from those of one, as dispatch/STRATEGIES.md promises. Of unlike
+/// devices, one may round the activated rows and another not.
 inline double tolerance_between(Ranks::Places places, DType dtype) {
   double tolerance = 1e-6;
   if (places == Ranks::all_platforms)
@@ -55,7 +55,7 @@ inline double tolerance_between(Ranks::Places places, DType dtype) {
   return tolerance;
 }
 
-/// Tokens [first, first + tokens) through a layer; `run` gets the arguments that both kinds of layer have.
+/// Runs tokens [first, first + tokens) through a layer. `run` gets the arguments that both kinds of layer have.
 template <class Forward, class Run>
 Outputs forward(StreamView stream, const Model& model, std::int64_t first, std::int64_t tokens, Run run) {
   const MoeShape& shape = model.config.shape;
@@ -87,7 +87,7 @@ inline Outputs of_one_rank(TestDevice& device, const Model& model) {
   });
 }
 
-/// What a test may want otherwise.
+/// What a test may change.
 struct RankedOptions {
   ExpertSharding sharding = ExpertSharding::experts;
   /// Changes the arguments of a forward pass of tokens [first, first + x.shape[0]).
@@ -125,7 +125,7 @@ inline Outputs of_ranks(Ranks& on, const Model& model, const ParallelPlan& plan,
   return all;
 }
 
-/// Whether one variant of the products serves few rows and many there: kernels_cl/DECISIONS.md.
+/// Whether one variant of the products serves few rows and many on the device: kernels_cl/DECISIONS.md.
 inline bool one_variant(const TestDevice& device) {
   return device.caps().type == DeviceType::cpu && device.caps().preferred_float_width >= 4;
 }

@@ -1,4 +1,4 @@
-// A layer's weights replaced while it lives: passes before have the old ones, passes after are those of a new layer.
+// Replacing the weights of a living layer: earlier passes have the old weights, later passes are those of a new layer.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// The experts in another order: as good as another checkpoint, of the same form.
+/// The experts in another order, in place of another checkpoint of the same form.
 MoeWeights turned(MoeWeights weights) {
   std::rotate(weights.experts.begin(), weights.experts.begin() + 1, weights.experts.end());
   return weights;

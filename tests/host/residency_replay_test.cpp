@@ -1,4 +1,4 @@
-// Hits of policies on traces: by the device's own counts, and Belady's by trying all choices.
+// Hits of policies on traces, against the device's own counts; Belady's policy, against a search of all choices.
 #include <moecl/residency_replay.hpp>
 
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@
 namespace moecl::test {
 namespace {
 
-/// Passes of K experts each, which come again with a chance that falls with their age.
+/// Passes of K experts each. The chance that an expert comes again falls with its age.
 UsedExperts local_trace(std::int32_t experts, std::int32_t top_k, std::size_t passes, double again,
                         std::uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -32,7 +32,7 @@ UsedExperts local_trace(std::int32_t experts, std::int32_t top_k, std::size_t pa
   return trace;
 }
 
-/// The fewest misses, by trying who leaves.
+/// The fewest possible misses, by trying every choice of the experts to evict.
 std::int64_t fewest_misses(const UsedExperts& passes, std::int32_t slots) {
   using Held = std::vector<std::int32_t>;
   std::map<Held, std::int64_t> reached = {{{}, 0}};
@@ -77,7 +77,7 @@ TEST(ResidencyReplayTest, ForesightHasTheFewestMisses) {
 }
 
 TEST(ResidencyReplayTest, CountsAreTheDevices) {
-  // Tokens of the golden one by one.
+  // The tokens of the golden, one by one.
   for (const ResidencyPolicy policy : {ResidencyPolicy::lru, ResidencyPolicy::least_stale, ResidencyPolicy::fixed}) {
     Model model("qwen3-moe-e64k8");
     model.options.budget.percent = 30;

@@ -1,4 +1,4 @@
-// A layer whose experts take turns in device memory has the bits of the layer whose experts are all there.
+// A layer whose experts take turns in device memory gives the bits of a layer with all its experts there.
 #include <gmock/gmock.h>
 
 #include <set>
@@ -91,7 +91,7 @@ TEST_P(ResidencyTest, ExpertsThatStayAreHits) {
     EXPECT_EQ(counts().fetched_bytes * 64, 8 * (4 * layer.report().resident_bytes));
     EXPECT_TRUE(pass(layer, model, 0, 1) == first);
     EXPECT_EQ(std::pair(counts().hits, counts().misses), std::pair(std::int64_t{8}, std::int64_t{8}));
-    // Two tokens have at most 16 experts, which then are those that are here.
+    // Two tokens have at most 16 experts. After this pass those experts are resident.
     const Outputs two = pass(layer, model, 3, 2);
     const std::set<double> used(two.ids.begin(), two.ids.end());
     const auto before = counts();

@@ -1,4 +1,4 @@
-// Rows that only a sum reads: many of them leave tensor cores as bf16, and the sum stays within half a step of that.
+// Rows that only a sum reads: if many, they leave tensor cores as bf16; the sum stays within half a bf16 step.
 #include <moecl/moe_layer.hpp>
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ MoeShape many_rows() {
   return shape;
 }
 
-/// y = x W^T of one expert's matrix.
+/// y = x W^T, with the matrix of one expert.
 std::vector<double> product(const std::vector<double>& x, const std::vector<double>& all, std::int64_t expert,
                             std::int64_t rows) {
   const auto columns = static_cast<std::int64_t>(x.size());
@@ -87,7 +87,7 @@ TEST_P(RoundedRowsTest, ManyRowsAreBf16WithinItsHalfStep) {
   const std::vector<double> got = rows.values();
   EXPECT_EQ(rounded(DType::bf16, got) == got, rounds);
   if (on.caps().platform_name == "NVIDIA, simulated") {
-    EXPECT_TRUE(rounds);  // else nothing here was rounded
+    EXPECT_TRUE(rounds);  // else this test rounds nothing
   }
 }
 

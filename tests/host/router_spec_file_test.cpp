@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 const json unknown_model = {{"model_type", "unheard_of"}, {"hidden_size", 96}, {"num_hidden_layers", 1}};
 
-/// Everything that a spec can say, of the layers of the gpt-oss golden.
+/// A spec with every field, for the layers of the gpt-oss golden.
 json gpt_oss() {
   return json::parse(R"({
     "hidden": 96, "intermediate": 64, "experts": 8, "layers": 1,

@@ -16,7 +16,7 @@ constexpr double tolerance = 1e-5;
 constexpr StrategyKind kinds[] = {StrategyKind::mc2, StrategyKind::all_gather, StrategyKind::all2all_v,
                                   StrategyKind::multicast};
 
-/// A golden case: what comes in, and what PyTorch made of it.
+/// A golden case: its inputs, and PyTorch's outputs.
 struct Golden {
   Model model;
   std::vector<double> logits, ids, weights, out, routed, shared, counts;
@@ -50,7 +50,7 @@ struct Given {
   }
 };
 
-/// Tokens [first, first + tokens) of the case, routed in that form. @param apart  the parts of the output alone
+/// Runs tokens [first, first + tokens) of the case, routed in that form. @param apart  asks for the parts of out alone
 template <class Run>
 Given pass(StreamView stream, const Golden& golden, Form form, std::int64_t first, std::int64_t tokens,
            std::int64_t local_experts, bool apart, Run run) {
@@ -87,7 +87,7 @@ Given pass(StreamView stream, const Golden& golden, Form form, std::int64_t firs
           (chooses ? chosen : ids).values(stream)};
 }
 
-/// Experts of each token, ascending: PyTorch does not order them.
+/// The experts of each token in ascending order, because PyTorch does not order them.
 std::vector<double> choices(std::vector<double> ids, std::int32_t top_k) {
   for (auto token = ids.begin(); token != ids.end(); token += top_k) std::sort(token, token + top_k);
   return ids;
@@ -151,7 +151,7 @@ TEST_P(RoutingFormsTest, ExpertsMayHaveAnInputOfTheirOwn) {
     // The router and the shared experts saw x.
     EXPECT_EQ(choices(apart.ids, shape.router.top_k), choices(golden.ids, shape.router.top_k));
     EXPECT_LE(relative_error(apart.shared, golden.shared), tolerance);
-    // The routed experts saw what a layer of the same routing sees as x.
+    // The routed experts saw `expert_input`: expected is a layer of the same routing that sees it as x.
     const Given same = pass(stream, golden, Form::given_logits, 0, tokens, shape.experts, true, [&](MoeForward& args) {
       args.workspace = workspace.view();
       args.x = input;
@@ -271,8 +271,8 @@ TEST_P(RoutingFormsOfRanksTest, EveryStrategyIsTheGoldenLayer) {
   }
 }
 
-// An expert that a token names twice counts twice; a weight that is not a number spoils its token alone; an id that
-// does not exist is none, and a fault on each rank that sees it.
+// An expert that a token names twice counts twice. A weight that is not a number spoils only its own token. An id that
+// does not exist gives nothing, and is a fault on each rank that sees it.
 TEST_P(RoutingFormsOfRanksTest, DuplicateIdsWeightsThatAreNoNumbersAndIdsThatDoNotExist) {
   const Golden golden("qwen2-moe-e16k4");
   const MoeShape& shape = golden.model.config.shape;

@@ -19,7 +19,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// A file with that header and that many bytes of data.
+/// The bytes of a file with that header and that many bytes of data.
 std::string file_bytes(const std::string& header, std::size_t data_bytes) {
   std::string bytes(8, '\0');
   const std::uint64_t length = header.size();
@@ -199,7 +199,7 @@ TEST(SafetensorsTest, WhatIsNoRegularFileIsAnIoError) {
     EXPECT_EQ(error_of([&] { SafetensorsFile::open(path); }).code(), ErrorCode::io_error) << path;
 }
 
-/// Of this thread, to open a file of that many tensors and to find the last one.
+/// The thread's seconds to open a file of that many tensors and to find the last tensor.
 double seconds_to_open(std::size_t count) {
   const auto name = [](std::size_t i) { return fmt::format("model.layers.0.mlp.experts.{}.up_proj.weight", i); };
   std::string header = "{";
@@ -220,7 +220,7 @@ TEST(SafetensorsTest, ManyTensorsTakeTimeInProportion) {
   EXPECT_LT(many, most_for_tenfold * few);
 }
 
-// As an engine sees it that reads a checkpoint while somebody writes it anew.
+// This is what an engine sees that reads a checkpoint while somebody writes the checkpoint anew.
 TEST(SafetensorsTest, AFileThatShrinksIsAnIoError) {
   const TempDir dir;
   const std::vector<float> values(100'000, 1.5F);

@@ -1,4 +1,4 @@
-// Work beside a stream, and the shared experts of a layer as such.
+// Work beside a stream, and a layer's shared experts as such work.
 #include "host/layer/side_work.hpp"
 
 #include <moecl/trace.hpp>
@@ -77,7 +77,7 @@ TEST_P(SideWorkTest, RunsWhileItsStreamIsHeldBack) {
   EXPECT_EQ(first_byte(), 2);
 }
 
-/// What may use the caller's memory has ended when the stream has.
+/// When the stream has ended, the side work that may use the caller's memory has ended too.
 TEST_P(SideWorkTest, IsWaitedForAfterAnError) {
   UserEvent gate(*device().context);
   EXPECT_THROW(SideWork(stream_,

@@ -1,10 +1,10 @@
 #pragma once
-// All experts of a layer in one tensor.
+// Families that store all experts of a layer in one tensor.
 #include "tests/host/family_reference.hpp"
 
 namespace moecl::test {
 
-/// Granite: a softmax over the chosen alone.
+/// Granite: a softmax over the chosen experts alone.
 inline Route best_then_softmax(std::size_t k) {
   return [=](const Row& logits, const Row&) {
     const std::vector<std::size_t> experts = best(logits, k);

@@ -28,7 +28,7 @@ std::unique_ptr<ParallelLayer> layer_of(const ExpertRank& rank, const Model& mod
                                          model.weights(rank.first_expert, rank.local_experts), model.options);
 }
 
-/// f32 tokens of a rank, and memory for what a pass gives.
+/// The f32 tokens of a rank, and memory for the output of a pass.
 struct Pass {
   DeviceTensor x, out;
 
@@ -62,7 +62,7 @@ TEST_P(StepTest, PassesOfEveryStrategyRunOverOneCopyOfTheWeights) {
       for (const StrategyKind kind : all_kinds)
         got[r].push_back(forward<MoeForward>(world.stream(), model, r == 0 ? 0 : tokens[0], tokens[r],
                                              [&](MoeForward& args) { layer->forward(args, {kind}); }));
-      world.share("turn", {});  // of all ranks
+      world.share("turn", {});  // every rank's turn has ended
       after = counters.programs_built + counters.programs_from_disk;
     }
     EXPECT_EQ(programs[1], programs[0]) << "a strategy that ran before compiles nothing when it comes again";
@@ -148,7 +148,7 @@ TEST_P(StepTest, RanksAgreeAboutAStepBeforeAnyPass) {
                 step.cu_tokens_across_dp = {3, 8};
               }),
               all_say("step: dp rank 1 has 4 tokens, 5 are given"));
-  // What one rank alone is refused reaches the other.
+  // A refusal of one rank alone reaches the other.
   EXPECT_THAT(texts([](std::int32_t rank, Step& step, auto&) {
                 if (rank == 1) step.micro_batches = 3;
               }),
@@ -227,7 +227,7 @@ TEST_P(StepTest, PaddedAndUnevenSharesGiveTheLayer) {
     }
 }
 
-// Of vLLM's dual batch overlap: decoding and prefill have a threshold each.
+// vLLM's dual batch overlap: decoding and prefill have a threshold each.
 TEST_P(StepTest, ThresholdsOfMicroBatches) {
   const Model model("mixtral-skew");
   Ranks on = make(2);
@@ -363,7 +363,7 @@ TEST_P(StepTest, FourLayersTakeTheMemoryOfOne) {
           const AgreedStep agreed = layers[0]->agree(step, some);
           for (const auto& layer : layers) {
             layer->forward(args, agreed);
-            args.x = args.out;  // a model of such layers
+            args.x = args.out;  // the next layer's input
           }
           const std::vector<double> out = pass.out.values(world.stream());
           outputs[r].insert(outputs[r].end(), out.begin(), out.end());
@@ -373,7 +373,7 @@ TEST_P(StepTest, FourLayersTakeTheMemoryOfOne) {
     });
     return outputs;
   };
-  // Of all2all_v they depend on the routing, which differs from layer to layer.
+  // all2all_v is left out: its bytes depend on the routing, which differs from layer to layer.
   std::vector<std::uint64_t> of_one(2), of_four(2), with_rows(2);
   passes(1, {{StrategyKind::mc2}, {StrategyKind::all_gather}}, of_one);
   passes(4, {{StrategyKind::mc2}, {StrategyKind::all_gather}, {StrategyKind::mc2}}, of_four);
@@ -383,7 +383,7 @@ TEST_P(StepTest, FourLayersTakeTheMemoryOfOne) {
       {StrategyKind::mc2}, {StrategyKind::all2all_v}, {StrategyKind::all_gather}, {StrategyKind::mc2}};
   const std::vector<std::vector<double>> together = passes(4, steps, with_rows);
 
-  // The bits of layers that have memory of their own.
+  // Expected: the bits of layers that have memory of their own.
   std::vector<std::vector<double>> alone(2), x(2);
   for (const Step& step : steps)
     for (const bool few : {true, false}) {
@@ -434,7 +434,7 @@ TEST_P(StepTest, BytesAreSaidBefore) {
         step.max_tokens_across_dp = c.tokens;
         const std::uint64_t said = layer->workspace_bytes(step);
         const Pass pass(world.stream(), model, 0, c.tokens);
-        // In memory of the caller's, and no more than that.
+        // The pass runs in the caller's memory, which has these bytes and no more.
         const Buffer given(*world.stream().context, said);
         MoeForward args = pass.args();
         args.workspace = given.view();

@@ -54,7 +54,7 @@ void widen_ids(CGroup& on, std::size_t rank, moecl_dispatch_args& args) {
   args.ids_dtype = MOECL_I64;
 }
 
-/// What they give back of their rows: those, or of experts who sum the sums of each token.
+/// What the experts give back: their result rows or, if they sum, the sum of each token's rows.
 std::vector<float> results_of(CGroup& on, std::size_t rank, const moecl_routed_rows& rows,
                               const std::vector<float>& results) {
   if (rows.slot_rows.memory == nullptr) return results;
@@ -67,7 +67,7 @@ std::vector<float> results_of(CGroup& on, std::size_t rank, const moecl_routed_r
   return sums;
 }
 
-/// What the experts of a rank make of the rows, which they multiply by the weights that came with them.
+/// Runs a rank's experts on the rows. They also multiply each row by the weight that came with it, if any.
 moecl_device_array run_experts(CGroup& on, std::size_t rank, const moecl_routed_rows& rows,
                                moecl_dtype dtype = MOECL_F32) {
   const auto elements = static_cast<std::size_t>(rows.source_rows * hidden);
@@ -90,7 +90,7 @@ moecl_device_array run_experts(CGroup& on, std::size_t rank, const moecl_routed_
   return on.allocate(rank, results_of(on, rank, rows, results));
 }
 
-/// Each strategy with experts who weight, and with experts who sum.
+/// Each strategy with experts that weight, and with experts that sum.
 std::vector<std::pair<moecl_strategy, moecl_expert_output>> strategies_and_outputs() {
   std::vector<std::pair<moecl_strategy, moecl_expert_output>> all;
   for (const moecl_strategy strategy :
@@ -144,7 +144,7 @@ TEST(CTokenDispatcher, EveryStrategyBringsSumsHome) {
                 ASSERT_OK(moecl_finish_combine(dispatcher));
               }
               ASSERT_OK(moecl_check_fault(on.streams[rank], args.fault));
-              if (in_steps != 0 && tp > 1) {  // parts of the tp group's sums
+              if (in_steps != 0 && tp > 1) {  // out has a part of the tp group's sums
                 const std::int32_t first = static_cast<std::int32_t>(dp_rank) * tp, members[] = {first, first + 1};
                 CommunicatorHandle group;
                 ASSERT_OK(moecl_communicator_part(communicator, members, 2, group.out()));
@@ -158,11 +158,12 @@ TEST(CTokenDispatcher, EveryStrategyBringsSumsHome) {
     }
 }
 
-// Experts who weight: the weights come with the rows, over nodes too, and the sums are plain, or the experts' as well.
+// The experts weight, so the weights travel with the rows, over nodes too. The strategy then adds without weights, or
+// the experts sum as well.
 TEST(CTokenDispatcher, ExpertsWeightAndSumTheirRowsInEveryStrategy) {
   struct Setting {
     std::int32_t ranks, tp, ranks_per_node, weighted;
-    moecl_dtype dtype;  ///< of bf16 MC2 brings sums home, of f32 rows
+    moecl_dtype dtype;  ///< MC2 brings sums home for 16-bit tokens, rows for f32
   };
   for (const Setting& setting :
        {Setting{1, 1, 0, 1, MOECL_F32}, Setting{3, 1, 0, 1, MOECL_F32}, Setting{4, 2, 0, 1, MOECL_F32},
@@ -196,7 +197,7 @@ TEST(CTokenDispatcher, ExpertsWeightAndSumTheirRowsInEveryStrategy) {
   }
 }
 
-// Rows in room of equal size, with their weights, of a step that the ranks agreed about by themselves.
+// Rows in room of equal size for each expert, with their weights, in a step that the ranks agreed about by themselves.
 TEST(CTokenDispatcher, BatchedRowsOfCountsThatAreKnown) {
   constexpr std::int64_t room = 12;
   const std::int64_t known[] = {tokens, tokens};
@@ -260,7 +261,7 @@ TEST(CTokenDispatcher, IdsOf64BitsThatAreNoExpertsAreAFault) {
     moecl_dispatch_args args = tokens_of(on, 0, 0);
     args.ids_dtype = MOECL_I64;
     std::vector<std::int64_t> ids(tokens * top_k, -1);
-    ids[3] = (std::int64_t{1} << 32) + 2;  // expert 2, if its upper half were lost
+    ids[3] = (std::int64_t{1} << 32) + 2;  // expert 2, if the upper half were lost
     args.ids = on.allocate(0, ids);
     args.fault = on.allocate(0, std::vector<std::int32_t>(4));
     auto rows = sized<moecl_routed_rows>();
@@ -294,7 +295,7 @@ TEST(CTokenDispatcher, RanksThatDisagreeAboutWhoWeightsAllFail) {
   });
 }
 
-// What TokenDispatcherWithAll2AllV computes with torch.histc and torch.repeat_interleave, of two ranks with 3 experts.
+// What TokenDispatcherWithAll2AllV computes with torch.histc and torch.repeat_interleave, for two ranks with 3 experts.
 TEST(CTokenDispatcher, CountsOfExpertsAndExpertsOfRows) {
   CGroup on(1);
   moecl_stream* const stream = on.streams[0];

@@ -1,5 +1,5 @@
 #pragma once
-// A tensor for each matrix of each expert: w1 is the gate, w3 up, w2 down.
+// Families that store one tensor for each matrix of each expert: w1 is the gate, w3 up, w2 down.
 #include "tests/host/family_reference.hpp"
 
 namespace moecl::test {

@@ -109,7 +109,7 @@ TEST_P(WarmPassTest, APassOverRanksSelectsNothingTwice) {
         stream.finish();
       };
       pass();
-      // What a second pass would choose, were it not kept.
+      // The plans that a second pass would make if the first pass had not kept them.
       const auto again = [](auto plan) {
         ADD_FAILURE() << "made again";
         return plan;
@@ -119,7 +119,7 @@ TEST_P(WarmPassTest, APassOverRanksSelectsNothingTwice) {
         ADD_FAILURE() << "made again";
         throw std::runtime_error("no plan");
       });
-      if (kind == StrategyKind::all2all_v)  // whose choice goes into the sort, and the router with it
+      if (kind == StrategyKind::all2all_v)  // its sort contains the choice, and the router too
         kept->steps->route.find([&] { return again(route_tokens::Plan()); });
       else
         kept->steps->router.find(on, [&] { return again(grouped_gemm::Plan()); });
@@ -177,9 +177,9 @@ TEST_P(WarmPassTest, ARankAloneTakesTheLaunchesAndBitsOfOneDevice) {
   }
 }
 
-/// Calls of operator new by the host threads of all ranks in a warm pass. Of all together, since whoever comes last to
-/// a meeting collects its notes; the least of some passes, since ranks of one context that launch a kernel at once for
-/// the first time make another.
+/// Calls of operator new by the host threads of all ranks in a warm pass. All ranks count together, because the last
+/// rank at a meeting collects its notes. The result is the min over some passes, because ranks of one context that
+/// launch a kernel at once for the first time make another kernel.
 std::uint64_t allocated_by_ranks(RankGroup& group, const Model& model, StrategyKind kind, bool agreed) {
   constexpr std::size_t passes = 6, warm = 3;
   std::array<std::atomic<std::uint64_t>, passes> allocated = {};
@@ -206,7 +206,7 @@ std::uint64_t allocated_by_ranks(RankGroup& group, const Model& model, StrategyK
   return *std::min_element(allocated.begin() + warm, allocated.end());
 }
 
-/// At most so many of two ranks, where the pass asks whether they agree and where they have agreed.
+/// The most allocations of two ranks: of a pass that asks whether the ranks agree, and of one where they have agreed.
 struct OfRanks {
   StrategyKind kind;
   std::uint64_t asking, agreed;
@@ -221,12 +221,12 @@ void expect_allocations(RankGroup& group, const char* name_of, const std::vector
   }
 }
 
-/// On PoCL launches of one kernel on several queues take turns, which costs allocations that depend on the time.
+/// On PoCL, launches of one kernel on several queues take turns. How many allocations this costs depends on timing.
 bool launches_take_turns(const TestDevice& device) {
   return device.caps().platform_name == "Portable Computing Language";
 }
 
-/// Of two ranks of one context.
+/// The same for two ranks of one context.
 void expect_allocations(const TestDevice& device, const GroupOptions& options, const std::vector<OfRanks>& most) {
   if (launches_take_turns(device)) GTEST_SKIP() << "launches take turns";
   const Stream streams[] = {Stream(*device.context), Stream(*device.context)};
@@ -234,7 +234,7 @@ void expect_allocations(const TestDevice& device, const GroupOptions& options, c
   expect_allocations(group, "qwen2-moe-e16k4", most);
 }
 
-// An exchange of two ranks costs 16: its notes, and what each of them lists.
+// An exchange of two ranks costs 16 allocations: its notes, and the lists of each note.
 TEST_P(WarmPassTest, RanksAllocateForExchangesAlone) {
   expect_allocations(device(), {},
                      {{StrategyKind::mc2, 52, 32},

@@ -1,5 +1,5 @@
-// The router's weight on the experts' input: the same as a layer that gets the product, rounded on the host, and weighs
-// nothing.
+// The router's weight on the experts' input gives the same result as a layer whose input is the product, rounded on
+// the host, and whose weights are 1.
 #include <gmock/gmock.h>
 
 #include "tests/host/ranked_model.hpp"
@@ -7,7 +7,7 @@
 namespace moecl::test {
 namespace {
 
-/// One expert a token, sigmoid weights, without shared experts: they do not see the product.
+/// One expert a token and sigmoid weights. There are no shared experts: they would not see the product.
 Model model_of(DType dtype, bool weight_on_input) {
   Model model("qwen3-moe-e64k8", dtype);
   model.config.shape.router = {};

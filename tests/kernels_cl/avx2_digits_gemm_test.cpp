@@ -1,5 +1,5 @@
-// Rows of f16 and bf16, multiplied as digits of 8 bits with codes of 4 bits (AVX2, AVX-VNNI): against double precision,
-// far from 1, and where large numbers stand beside small ones.
+// Grouped GEMM of f16 and bf16 rows, cut into digits of 8 bits, with codes of 4 bits (AVX2, AVX-VNNI). The reference is
+// double precision. Hard cases: numbers far from 1, and large numbers beside small ones.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace moecl::test {
 namespace {
 
-/// A device, and whether the variant is that for AVX-VNNI.
+/// Parameters: a device, and whether the variant is the one for AVX-VNNI.
 class Avx2DigitsGemmTest : public testing::TestWithParam<std::tuple<std::size_t, bool>> {
  protected:
   void SetUp() override {
@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, Avx2DigitsGemmTest,
                            return devices()[std::get<0>(param.param)]->label + (std::get<1>(param.param) ? "Vnni" : "");
                          });
 
-// Rows that are streamed and that meet steps made before, and K around blocks and words.
+// Few rows stream the panel; more rows reuse steps that were made before. K lies around the sizes of blocks and words.
 TEST_P(Avx2DigitsGemmTest, MultipliesWordsOfIntegers) {
   check({CodeType::i4, DType::f16, 128}, DType::bf16, {1, 2, 3, 0, 97}, 200, 1096);
   check({CodeType::i4, DType::bf16, 48, 0, true}, DType::f16, {1, 2, 8}, 65, 536, DType::f16);
@@ -79,7 +79,7 @@ TEST_P(Avx2DigitsGemmTest, ARowDoesNotDependOnTheOthers) {
   }
 }
 
-// What a power of two multiplies has the same bits, up to the largest exponent; below the smallest it is 0.
+// Rows times a power of two give sums with the same bits, up to the largest exponent. Below the smallest, the sum is 0.
 TEST_P(Avx2DigitsGemmTest, ScalesOfRowsReachTheLimitsOfF32) {
   const GroupedGemmCase shape{{2}, 64, 160, DType::bf16};
   GroupedProduct product = make_product(shape, 3);
@@ -95,7 +95,7 @@ TEST_P(Avx2DigitsGemmTest, ScalesOfRowsReachTheLimitsOfF32) {
   }
 }
 
-// Numbers keep their bits beside much larger ones of their row, whose weights are zero.
+// Numbers keep their bits beside much larger numbers of their row. The weights of the larger numbers are zero.
 TEST_P(Avx2DigitsGemmTest, SmallNumbersKeepTheirBitsBesideLargeOnes) {
   constexpr std::int64_t group = 16;
   for (const std::int64_t rows : {1, 3})
@@ -141,7 +141,7 @@ TEST_P(Avx2DigitsGemmTest, WeightsThatAreZeroGiveZero) {
   }
 }
 
-// Sums of 16 bits of the largest digits with the largest weights.
+// The products of the largest digits and the largest weights must fit sums of 16 bits.
 TEST_P(Avx2DigitsGemmTest, TheLargestDigitsAndWeightsFit) {
   for (const DType a : {DType::bf16, DType::f16}) {
     const GroupedGemmCase shape{{2}, 64, 520, a};

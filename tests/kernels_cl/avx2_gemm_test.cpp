@@ -1,6 +1,6 @@
-// The grouped product on a CPU with AVX2, where MOECL_CPU_FEATURES hides what newer ones have, or with Arm's products
-// of bytes or of bf16, and of integers on one with AVX-512: every scheme's operands against double precision, and sums
-// of integers to the last bit. CTest sets the variable for this file, for one and for the other.
+// Grouped GEMM on CPUs with AVX2, with AVX-512 (integers alone), or with Arm's products of bytes or of bf16. Operands
+// of every scheme are compared with double precision, sums of integers to the last bit. MOECL_CPU_FEATURES hides newer
+// extensions of the CPU. CTest runs this file with the variable set for AVX2, and again for AVX-512.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 class Avx2GemmTest : public OnEveryDevice {
  protected:
-  /// Variants for shorter registers that multiply such operands here.
+  /// The variants of this list that multiply these operands on this device.
   std::vector<std::string> variants_for(Operands& operands) const {
     std::vector<std::string> names;
     for (const char* variant :
@@ -24,8 +24,8 @@ class Avx2GemmTest : public OnEveryDevice {
       if (operands.fitting(variant)) names.emplace_back(variant);
     return names;
   }
-  /// As many as the device offers: two where it has AVX-VNNI, of integers without zero points and of words; with
-  /// AVX-512 of integers alone, on Arm of integers and of bf16.
+  /// Checks every variant that the device offers. With AVX-VNNI there are two for integers without zero points and for
+  /// words. With AVX-512 there are variants for integers alone, on Arm for integers and for bf16.
   void check(const GroupedGemmCase& shape, const GroupedProduct& product,
              const PackedWeights* weights = nullptr) const {
     Operands operands(device(), shape, product);
@@ -61,7 +61,7 @@ class Avx2GemmTest : public OnEveryDevice {
 };
 MOECL_ON_EVERY_DEVICE(Avx2GemmTest);
 
-// All numbers of rows that have a loop of their own, streamed and from kept steps, and K around blocks and steps.
+// Every number of rows that has its own loop, with streamed and with kept steps. K lies around blocks and steps.
 TEST_P(Avx2GemmTest, MultipliesEveryNumberOfRows) {
   const std::vector<std::int64_t> rows = {1, 2, 3, 0, 4, 5, 6, 7, 9, 11, 100};
   for (const DType type : {DType::f32, DType::bf16, DType::f16, DType::i8}) check_plain(type, type, rows, 70, 261);
@@ -106,7 +106,7 @@ TEST_P(Avx2GemmTest, MultipliesWords) {
   check(shape, make_product(shape, 7));
 }
 
-// With -128 on both sides, whose products and pairs of products are the largest.
+// -128 on both sides gives the largest products and the largest sums of two products.
 TEST_P(Avx2GemmTest, SumsInt8Exactly) {
   for (const auto& [out, layout] : {std::pair(DType::i32, PanelLayout::n_major),
                                     {DType::f32, PanelLayout::n_major},
@@ -133,7 +133,7 @@ TEST_P(Avx2GemmTest, SumsInt8Exactly) {
   }
 }
 
-// One row streams the panel in an order of its own.
+// A single row streams the panel in another order than several rows.
 TEST_P(Avx2GemmTest, ARowDoesNotDependOnTheOthers) {
   const GroupedGemmCase many{{103}, 67, 531, DType::bf16, DType::bf16};
   const GroupedProduct product = make_product(many, 13);

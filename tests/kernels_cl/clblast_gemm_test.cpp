@@ -16,13 +16,13 @@ namespace {
 class ClblastGemmTest : public OnEveryDevice {};
 MOECL_ON_EVERY_DEVICE(ClblastGemmTest);
 
-/// Dense products are grouped ones with as many rows an expert.
+/// A dense product is a grouped one in which every expert has the same number of rows.
 GroupedGemmCase dense(std::int64_t b, std::int64_t m, std::int64_t n, std::int64_t k) {
   return {std::vector<std::int64_t>(static_cast<std::size_t>(b), m), n, k};
 }
 
 TEST_P(ClblastGemmTest, AgreesWithTheOracleOnDenseAndBatchedProducts) {
-  // Both of CLBlast's ways: small products run one kernel, larger ones are padded first.
+  // Both paths of CLBlast: a small product runs one kernel, a larger one is padded first.
   for (const auto& [b, m, n, k] :
        {std::tuple{1, 1, 1, 1}, {1, 7, 65, 33}, {1, 130, 257, 129}, {3, 5, 17, 65}, {2, 131, 129, 140}}) {
     const GroupedGemmCase shape = dense(b, m, n, k);

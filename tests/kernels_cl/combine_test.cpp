@@ -73,7 +73,7 @@ TEST_P(CombineTest, ZeroWeightRowsAreReadOrSkippedAsAsked) {
 }
 
 TEST_P(CombineTest, ProductsAndSumsAreRoundedOneByOne) {
-  // As f32 arithmetic without a fused multiply-add gives it, to the bit, whatever the number of lanes.
+  // The reference is f32 arithmetic without fused multiply-add. Every number of lanes gives these bits.
   constexpr std::size_t hidden = 65, top_k = 8;
   const std::vector<double> rows = normal(top_k * hidden, 11), weights = normal(top_k, 12);
   const GuardedTensor device_rows = upload(device(), DType::f32, {top_k, hidden}, rows);

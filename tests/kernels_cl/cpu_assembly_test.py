@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Kernels for CPUs that CI need not have, compiled by clang: that for Arm's products of bytes and of bf16 for AArch64 without them, as PoCL may
-(tools/test --root bookworm-arm64 runs it, by QEMU), and that for AMX.
+"""Compiles kernels for CPUs that CI need not have with clang. One is for AMX. The other is for Arm's products of bytes
+and of bf16; it is compiled for AArch64 without them, as PoCL may (tools/test --root bookworm-arm64 runs it in QEMU).
 
 usage: cpu_assembly_test.py CLANG FOLDER [unittest option...]   FOLDER: where assembly goes
 """
@@ -36,7 +36,7 @@ def loops(assembly):
 
 
 def embed(kernel):
-    """The file of its text, without includes."""
+    """Writes the kernel's text with its includes resolved. Returns the file."""
     spec = importlib.util.spec_from_file_location("embed", ROOT / "kernels_cl/embed.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -71,15 +71,15 @@ class Neon(unittest.TestCase):
         return assembly.read_text()
 
     def test_products_stay_in_registers(self):
-        """Of 6 rows and 16 columns: 24 of sdot or bfmmla for four k or of smmla for eight, loads of elements and weights, and what counts
-        and fetches."""
+        """The loop for 6 rows and 16 columns has 24 sdot or bfmmla for four k, or 24 smmla for eight, loads of elements
+        and weights, and instructions that count and prefetch."""
         bytes_of_rows = itertools.product(("i8 -DW_K_WORDS=1", "i8", "i4"), (BYTES, f"{BYTES} -DNEON_I8MM=1"), ("", GROUPS))
         numbers = itertools.product(("bf16 -DW_K_WORDS=1", "bf16", "i8", "i4", "f8_e4m3"), ("-DA_DTYPE=bf16 -DNEON_BF16=1",), ("", GROUPS))
         for weights, rows, groups in itertools.chain(bytes_of_rows, numbers):
             with self.subTest(weights=weights, rows=rows, groups=groups):
                 full = [loop for loop in loops(self.compiled(f"-DW_DTYPE={weights} {rows} {groups}"))
                         if sum(".inst" in line for line in loop) == 24]
-                self.assertGreaterEqual(len(full), 3)  # of weights that are streamed, made and kept, and were kept
+                self.assertGreaterEqual(len(full), 3)  # steps of weights are streamed, made and kept, or loaded
                 shortest = min(([line for line in loop if INSTRUCTION.match(line)] for loop in full), key=len)
                 self.assertLessEqual(len(shortest), 54)
                 self.assertFalse([line for line in shortest if "Spill" in line or "Reload" in line])
@@ -94,7 +94,7 @@ class Neon(unittest.TestCase):
             return (FOLDER / f"{name}.o").read_bytes()
 
         def instruction(name, text):
-            return assembled(name, text)[64:68]  # the first section's, behind the header
+            return assembled(name, text)[64:68]  # the first instruction, behind the header
 
         found = re.findall(r'OF_REGISTERS\(\w+, \w+, ("0x\w+")\)\s+// (\w+)', text)
         self.assertEqual([name for _, name in found], ["sdot", "smmla", "bfmmla"])

@@ -80,7 +80,7 @@ TEST_P(ExpertRoutesTest, AgreesWithTheDefinition) {
           oracle::RoutedTokens of = tokens_of(routing, ++seed);
           std::mt19937_64 random(seed);
           of.shared = shared, of.shared_ranks = 3 * shared, of.rank = static_cast<std::int32_t>(random() % 8);
-          if (special) {  // the same ids, with the last of the experts computing nothing
+          if (special) {  // the same ids; the last experts compute nothing
             of.zero = of.experts > 1, of.copy = of.experts > 2, of.consts = of.experts > 3 ? 2 : 0;
             of.experts -= of.zero + of.copy + of.consts;
           }
@@ -98,14 +98,14 @@ TEST_P(ExpertRoutesTest, BadDataGoesNowhereAndSetsTheFaultWord) {
   good.ids = {0, 3, 1, 2, 4, 0};
   good.weights = {1, 2, 3, 4, 5, 6};
   check(good, 0);
-  for (const auto& [slot, id] : {std::pair(1, 5), std::pair(2, -1), std::pair(3, 1)}) {  // none, none, twice
+  for (const auto& [slot, id] : {std::pair(1, 5), std::pair(2, -1), std::pair(3, 1)}) {  // none, none, repeated
     SCOPED_TRACE(id);
     oracle::RoutedTokens bad = good;
     bad.ids[static_cast<std::size_t>(slot)] = id;
     EXPECT_TRUE(oracle::expert_routes(bad).faulty);
     check(bad, 0);
     bad.mask = {true, true, true, true, true, true};
-    bad.mask[static_cast<std::size_t>(slot)] = false;  // nobody looks at it
+    bad.mask[static_cast<std::size_t>(slot)] = false;  // the mask hides the bad slot
     EXPECT_FALSE(oracle::expert_routes(bad).faulty);
     check(bad, 2);
   }

@@ -1,4 +1,4 @@
-// Experts that take turns in slots: by the oracle of the policies.
+// Experts that take turns in slots, against the oracle of the policies.
 #include "tests/oracle/expert_slots.hpp"
 
 #include <moecl/error.hpp>
@@ -19,7 +19,7 @@ using Ints = std::vector<std::int32_t>;
 
 class ExpertSlotsTest : public OnEveryDevice {
  protected:
-  /// Of words.
+  /// The bytes of a tensor of words.
   static TensorView as_bytes(const TensorView& words) {
     return {words.buffer, DType::u8, {words.shape[0], 4 * words.shape[1]}};
   }
@@ -50,7 +50,7 @@ TEST_P(ExpertSlotsTest, FollowsThePolicies) {
       const GuardedTensor from(device(), DType::i32, {experts, words}, weights),
           to(device(), DType::i32, {count, words});
       for (int pass = 0; pass < 16; ++pass) {
-        // Waves of as many experts as slots, or as half of them, or all experts, of which few are used or foreseen.
+        // A wave has as many experts as slots, half as many, or all experts. Of all experts few are used or foreseen.
         const bool all = pass % 2 == 0, halves = pass % 4 == 3 && count > 1, foreseen = pass % 6 == 2;
         const std::int32_t half = count / 2, each = all ? experts : halves ? half : count;
         std::vector<bool> used(static_cast<std::size_t>(experts));

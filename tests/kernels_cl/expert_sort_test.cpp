@@ -59,7 +59,7 @@ TEST_P(ExpertSortTest, SharedEdgeCases) {
     SCOPED_TRACE(routing.name);
     const ExpertSortCase c{routing.tokens, routing.top_k, 0, routing.experts, routing.experts};
     check(routing.ids, c);
-    // A range of the experts only, as a rank of several sees it.
+    // Only a range of the experts, as one of several ranks sees it.
     if (routing.experts > 2) check(routing.ids, {c.tokens, c.top_k, 1, routing.experts / 2 + 1, routing.experts});
     check(routing.ids, {c.tokens, c.top_k, 0, c.end, c.total, std::max<std::int64_t>(routing.tokens, 1)});
   }
@@ -70,7 +70,7 @@ TEST_P(ExpertSortTest, NoExpertIsInactiveAndWrongIdsAreReported) {
   check({0, 4, -2, 1}, {2, 2, 0, 4, 4});
   check({0, 1, 3, std::numeric_limits<std::int32_t>::min()}, {2, 2, 2, 4, 4});
   check({std::numeric_limits<std::int32_t>::max(), 1, 3, 1}, {2, 2, 0, 4, 4});
-  // In the many chunks of a long input the lowest slot wins.
+  // A long input has many chunks. The fault word names the lowest wrong slot of all chunks.
   const ExpertSortCase c{50'000, 1, 0, 16, 16};
   Ints ids = random_ids(c, 2, 0, 16);
   ids[49'999] = 16;
@@ -84,7 +84,7 @@ TEST_P(ExpertSortTest, RowsOverCapacityAreDroppedAndReported) {
   check({1, 5, 1, 1, 1}, {5, 1, 0, 2, 4, 1});
   const ExpertSortCase c{30'000, 1, 0, 7, 7, 4290};  // about 4286 each
   check(random_ids(c, 3, 0, 7), c);
-  // Where dropping is asked for only wrong ids are faults.
+  // If the caller asks for dropping, only wrong ids are faults.
   check({1, 1, 0, 1, 1}, {5, 1, 0, 2, 2, 2, true});
   check({1, 1, 1, 7, 1}, {5, 1, 0, 2, 2, 2, true});
   Ints ids = random_ids(c, 3, 0, 7);

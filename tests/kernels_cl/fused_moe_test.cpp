@@ -24,9 +24,9 @@ class FusedMoeTest : public OnEveryDevice {
     if (shape.rows && shape.rows->format == CodeType::f8_e4m3 && capability >= 80 && capability < 89) return false;
     return device().caps().preferred_float_width >= 4 || device().caps().nv_compute_capability >= 80;
   }
-  /// The one that runs here.
+  /// The variant that runs on this device.
   fused_moe::Config variant() const { return {device().caps().nv_compute_capability >= 80 ? "nv_sm80" : "t0"}; }
-  /// With every variant that the device takes.
+  /// Checks every variant that the device takes.
   void check(const FusedMoeCase& shape, std::int32_t down_slices = 0) const {
     SCOPED_TRACE(shape.describe());
 
@@ -85,7 +85,7 @@ TEST_P(FusedMoeTest, TakesWeightsOfEveryScheme) {
 }
 
 TEST_P(FusedMoeTest, AddsUpSlicesOfK) {
-  if (device().caps().nv_compute_capability < 80) return;  // one work-item cuts nothing
+  if (device().caps().nv_compute_capability < 80) return;  // a single work-item has no K-slices
   const std::set<std::string> scales_of_each_kind{"int4_w4a16, zero points", "int8_w8a8", "fp8_w8a8_block",
                                                   "fp8_w8a8_block, k_major"};
   for (const auto& [name, shape] : fused_moe_schemes()) {
@@ -114,12 +114,12 @@ TEST_P(FusedMoeTest, TakesOddMatricesOfCodes) {
   check(shape);
 }
 
-/// Tensor cores have the same tiles then; elsewhere sums have another order.
+/// On tensor cores both ways use the same tiles, so the bits agree. Elsewhere the order of the sums differs.
 TEST_P(FusedMoeTest, GivesTheRowsOfSeveralLaunches) {
   const bool same_tiles = device().caps().nv_compute_capability >= 80;
   for (const auto& [name, shape] : fused_moe_schemes()) {
     const bool in_k_major = shape.codes && shape.codes->layout == PanelLayout::k_major;
-    if (!has_variant(shape) || (in_k_major && !same_tiles)) continue;  // elsewhere products do not read them
+    if (!has_variant(shape) || (in_k_major && !same_tiles)) continue;  // no other product reads k_major
     SCOPED_TRACE(name);
     const FusedMoeOperands layer(device().stream, shape, variant());
     const grouped_gemm::Args &gate_up = layer.args.gate_up, &down = layer.args.down;
@@ -151,7 +151,7 @@ TEST_P(FusedMoeTest, GivesTheRowsOfSeveralLaunches) {
 }
 
 TEST_P(FusedMoeTest, AlwaysGivesTheSameBits) {
-  if (!has_variant()) return;  // TakesEveryNumberOfTokensUpTo64 has seen that
+  if (!has_variant()) return;  // TakesEveryNumberOfTokensUpTo64 checks that
   const FusedMoeOperands layer(device().stream, {7, 328, 128, 20, 4}, variant());
   std::vector<double> first;
   for (int run = 0; run < 3; ++run) {
@@ -172,7 +172,7 @@ TEST_P(FusedMoeTest, MoreWorkGroupsThanAreResidentAreAFault) {
   for (const double value : layer.values(layer.out)) EXPECT_TRUE(std::isnan(value));
 }
 
-/// Decisions, which need no such device.
+/// Choices of variants. They need no device that runs the variants.
 class FusedMoeChoiceTest : public FusedMoeTest {
  protected:
   Device h200() const {
@@ -262,7 +262,7 @@ TEST_P(FusedMoeChoiceTest, TakesWarpGroupsForF8InKMajor) {
   Device hopper = h200();
   for (const auto& [name, shape] : fused_moe_schemes()) {
     FusedMoeOperands layer(device().stream, shape, {});
-    layer.args.scratch.size_bytes = 1 << 30;  // of more work-groups than the device has; nothing is launched
+    layer.args.scratch.size_bytes = 1 << 30;  // for more work-groups than the device has; nothing is launched
     const bool fits =
         shape.rows && shape.rows->format == CodeType::f8_e4m3 && shape.codes->layout == PanelLayout::k_major;
     for (const bool builds : {true, false}) {

@@ -23,7 +23,7 @@ constexpr ActivationFunction functions[] = {
 class GatedActivationTest : public OperatorTest<GatedActivationCase> {};
 MOECL_ON_EVERY_DEVICE(GatedActivationTest);
 
-/// Beyond swigluoai's limit too.
+/// Normal numbers, some of which exceed the limit of swigluoai.
 std::vector<double> wide_normal(std::size_t count, std::uint64_t seed) {
   std::vector<double> x = normal(count, seed);
   for (double& value : x) value *= 4;
@@ -38,7 +38,7 @@ TEST_P(GatedActivationTest, ComputesEveryFunctionInHalvesInterleavedAndPlain) {
     for (const Activation& activation :
          {Activation{function, true, false}, Activation{function, true, true}, Activation{function, false, false}}) {
       if (function == ActivationFunction::swigluoai && !activation.gated) continue;
-      if (function != ActivationFunction::silu && activation.interleaved) continue;  // loads know no function
+      if (function != ActivationFunction::silu && activation.interleaved) continue;  // loads are the same
       if (!takes(number++)) continue;
       SCOPED_TRACE(testing::Message() << name(function) << ", gated " << activation.gated << ", interleaved "
                                       << activation.interleaved);
@@ -52,7 +52,7 @@ TEST_P(GatedActivationTest, EveryStorageTypeAndWidth) {
     for (const DType to : {DType::f32, from})
       for (const std::int64_t width : widths)
         for (const std::int64_t rows : row_counts) {
-          if (from != DType::f32 && (rows > 1 || to == DType::f32) && width != 17) continue;  // f32 walks the shapes
+          if (from != DType::f32 && (rows > 1 || to == DType::f32) && width != 17) continue;  // f32 covers the shapes
           check({width, normal(static_cast<std::size_t>(rows * 2 * width), 2), {}, from, to});
         }
 }
@@ -129,7 +129,7 @@ TEST_P(GatedActivationTest, DequantizesRowsByExpertColumnAndRow) {
   }
 }
 
-/// relu of positive rows is exact: what is left is the rounding of the codes.
+/// relu of positive rows is exact, so only the codes are rounded.
 TEST_P(GatedActivationTest, CodesFollowTheRoundingRuleAndQuantScale) {
   constexpr std::int64_t width = 40, experts = 3;
   const bool exact = device().caps().correctly_rounded_divide;
@@ -137,7 +137,7 @@ TEST_P(GatedActivationTest, CodesFollowTheRoundingRuleAndQuantScale) {
                       offsets = normal(experts * width, 13);
   for (double& value : x) value = std::abs(value);
   for (double& value : scales) value = 0.01 + std::abs(value) / 40;
-  x[0] = 127, x[1] = 64.51, x[2] = 0.5;  // divided without scales, these round differently by rule
+  x[0] = 127, x[1] = 64.51, x[2] = 0.5;  // without scales, each rounding rule gives other codes
   x = rounded(DType::f32, x), scales = rounded(DType::f32, scales), offsets = rounded(DType::f32, offsets);
   const GuardedTensor row_ends(device(), DType::i32, {experts}, std::vector<std::int32_t>{1, 1, 4}),
       device_x = upload(device(), DType::f32, {4, width}, x),

@@ -39,7 +39,7 @@ TEST_P(GatherRowsTest, EveryWidthAndRowCount) {
 TEST_P(GatherRowsTest, RowsPastTheValidOnesAndIndicesOutOfRangeAreUntouched) {
   for (const ValidRows& rows : valid_rows()) {
     GatherRowsCase of{17, DType::f32, DType::f32, normal(3 * 17, 2), {}, 2, rows};
-    // Entries of rows that are not valid may be anything; 6 and -1 are no slots of 3 rows shared by 2.
+    // Entries of invalid rows may be anything. Two slots share each of the 3 rows, so 6 and -1 are no slots.
     for (std::size_t r = 0; r < rows.valid.size(); ++r)
       of.index.push_back(rows.valid[r] ? static_cast<std::int32_t>(r % 8) - 1 : -1234567);
     check(of);

@@ -67,7 +67,7 @@ TEST_P(GatingTopKTest, TiesNaNAndInfinitiesGiveDistinctIdsAndDefinedWeights) {
 }
 
 TEST_P(GatingTopKTest, SqrtSoftplusOfHardLogits) {
-  std::vector<double> logits = {100, -100, 1e30, -1e30, 0, -0.0, 88, -88};  // neither overflows nor cancels
+  std::vector<double> logits = {100, -100, 1e30, -1e30, 0, -0.0, 88, -88};  // must not overflow or cancel
   for (const std::vector<double>& row : hard_logits(8))
     if (std::find(row.begin(), row.end(), INFINITY) == row.end()) logits.insert(logits.end(), row.begin(), row.end());
   for (const ScoreOrder order : {ScoreOrder::before_top_k, ScoreOrder::after_top_k})
@@ -75,7 +75,7 @@ TEST_P(GatingTopKTest, SqrtSoftplusOfHardLogits) {
 }
 
 TEST_P(GatingTopKTest, ExpertsOfOtherGroupsLoseEvenToNegativeScores) {
-  // Every biased score is negative: counting the excluded as 0 would choose them.
+  // Every biased score is negative. If excluded experts counted as 0, they would be chosen.
   std::vector<double> bias(16, -3);
   for (std::size_t e = 0; e < bias.size(); ++e) bias[e] -= static_cast<double>(e) / 10;
   check(normal(6 * 16, 12), 16, bias,
@@ -114,7 +114,7 @@ TEST_P(GatingTopKTest, RenormalisingDividesByNoLessThanTheMinimum) {
   RouterSpec ernie{2};
   ernie.renormalise = true;
   ernie.renormalise_minimum = 1e-3F;
-  // The bias makes it choose experts of next to no weight in the first row.
+  // In the first row the bias chooses experts that have almost no weight.
   check({9, 0, 0, 0, 1, 1, 1, 1}, 4, {0, 1, 1, 0}, ernie);
 }
 
@@ -131,7 +131,7 @@ TEST_P(GatingTopKTest, RenormalisesSumsFarFromOne) {
   check({-60, -61, -62, -63, -80, -81, -80.5, -82, 1, -70, -71, 0}, 4, {}, scores);
   scores.score = ScoreFunction::none;
   check({3e25, 1e25, 2e25, 0, 7e-25, 5e-25, 6e-25, 0, 3e38, 1, 2, 0}, 4, {}, scores);
-  if (device().caps().nv_compute_capability == 0) return;  // others may take subnormal numbers for 0
+  if (device().caps().nv_compute_capability == 0) return;  // others may flush subnormals to 0
   check({3e-40, 1e-40, 2e-40, 0}, 4, {}, scores);
 }
 
@@ -151,7 +151,7 @@ TEST_P(GatingTopKTest, FusedSharedExpertsFollowTheChosen) {
     spec.top_k = 8 + shared;
     for (const DType dtype : {DType::f32, DType::bf16}) check(normal(5 * 256, 2), 256, normal(256, 3), spec, dtype);
   }
-  RouterSpec one{2};  // of one expert, and the one that is always there
+  RouterSpec one{2};  // chooses one expert, and adds one shared expert
   one.fused_shared_experts = 1;
   check({-3}, 1, {}, one);
 }
@@ -196,7 +196,7 @@ TEST_P(GatingTopKTest, FinishedTokensGetNoExpertAndScoresOfAllAreGiven) {
   const std::vector<double> stored = rounded(DType::f32, normal(tokens * experts, 17));
   const GuardedTensor logits = upload(device(), DType::f32, {tokens, experts}, stored),
                       finished(device(), DType::u8, {tokens}, std::vector<std::uint8_t>{0, 1, 0});
-  RouterSpec everyone{experts};  // the oracle's weights of all experts are their scores
+  RouterSpec everyone{experts};  // for all experts the oracle's weights are the scores
   for (const std::int32_t lanes : lane_choices) {
     const GuardedTensor ids(device(), DType::i32, {tokens, 2}), weights(device(), DType::f32, {tokens, 2}),
         scores(device(), DType::f32, {tokens, experts});
@@ -235,7 +235,7 @@ TEST_P(GatingTopKTest, RowsMayBeStrided) {
   EXPECT_EQ(ids.read<std::int32_t>(), expected);
 }
 
-/// A score in double precision, of logits that are no softmax's.
+/// A score in double precision, for all functions but softmax.
 double score_of(ScoreFunction function, double logit) {
   if (function == ScoreFunction::sigmoid) return 1 / (1 + std::exp(-logit));
   return function == ScoreFunction::sqrtsoftplus ? std::sqrt(std::log1p(std::exp(logit))) : logit;
@@ -263,7 +263,7 @@ TEST_P(GatingTopKTest, WeighsTheExpertsOfATable) {
     std::vector<double> rows;
     for (std::int64_t i = 0; i < vocabulary * c.top_k; ++i)
       rows.push_back(static_cast<double>((i * 5 + i / c.top_k) % c.experts));
-    rows[static_cast<std::size_t>(c.top_k)] = -1;                                  // of token id 1: no expert
+    rows[static_cast<std::size_t>(c.top_k)] = -1;                                  // token id 1: no expert
     rows[static_cast<std::size_t>(c.top_k) + 1] = static_cast<double>(c.experts);  // the same
     const std::vector<double> ids = {0, 1, 8, 4, 4, 7}, finished = {0, 0, 0, 0, 1, 0};
     const GuardedTensor logits = upload(device(), DType::f32, {tokens, c.experts}, values),

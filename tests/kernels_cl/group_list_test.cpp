@@ -25,7 +25,7 @@ class GroupListTest : public OnEveryDevice {
     return upload(device, dtype, {count}, entries);
   }
 
-  /// Reads `list` with both widths and lane choices.
+  /// Reads the list as i32 and as i64, with every choice of lanes.
   void read(const std::vector<double>& entries, Kind kind, std::int64_t rows, const Ints& row_ends, Ints fault = {},
             bool all_rows = false) {
     fault.resize(4);
@@ -42,7 +42,7 @@ class GroupListTest : public OnEveryDevice {
       }
   }
 
-  /// Writes counts, given as such and as row ends, over a list of -7s.
+  /// Writes a list over -7s. Its input are counts, and then the same counts as row ends.
   void write(const Ints& counts, Kind kind, std::int32_t first_expert, const std::vector<double>& expected) {
     Ints ends(counts.size());
     std::partial_sum(counts.begin(), counts.end(), ends.begin());

@@ -1,4 +1,4 @@
-// Products whose sums go through an activation before they are stored.
+// Grouped GEMM with a fused activation: the epilogue applies it to the sums before the store.
 #include <moecl/code_numbers.hpp>
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ namespace {
 class GroupedGemmActivationTest : public OnEveryDevice {};
 MOECL_ON_EVERY_DEVICE(GroupedGemmActivationTest);
 
-/// Small integers, whose sums no type and no order rounds; scales are powers of two.
+/// Small integers, whose sums are exact in every type and order. Scales are powers of two.
 GroupedProduct exact_product(const GroupedGemmCase& shape) {
   GroupedProduct product = make_product(shape, 3);
   for (std::vector<double>* values : {&product.a, &product.weights})
@@ -43,7 +43,7 @@ std::vector<double> activated(const std::vector<double>& rows, std::size_t width
   return out;
 }
 
-/// What the storage of `out` and the activation's own functions may add, relative to the largest element.
+/// The error that storing `out` and the activation's functions may add, relative to the largest element.
 double tolerance(DType out) { return out == DType::f32 ? 2e-6 : out == DType::bf16 ? 0x1p-8 : 0x1p-11; }
 
 bool has_tensor_cores(const DeviceCaps& caps) { return caps.nv_compute_capability >= 80; }
@@ -51,7 +51,7 @@ bool fuses(const DeviceCaps& caps) {
   return has_tensor_cores(caps) || (caps.type == DeviceType::cpu && caps.preferred_float_width >= 4);
 }
 
-/// Runs every variant that applies the activation here. @return  how many
+/// Runs every variant that applies the activation on this device. @return  how many ran
 int check_variants(const TestDevice& device, Operands& operands, const GroupedProduct& product,
                    const Activation& activation, DType out_dtype, double allowed) {
   const std::vector<double> sums = grouped_gemm_oracle(product).values;
@@ -78,7 +78,7 @@ TEST_P(GroupedGemmActivationTest, IsThatOfTheSums) {
   swapped.gate_is_right = true;
   limited.function = ActivationFunction::swigluoai, limited.limit = 1.5F;
   int ran = 0;
-  // Each kernel once, and each way to have the halves.
+  // Each kernel once, and each arrangement of gate and up.
   for (const auto& [dtype, activation] : {std::pair{DType::f32, Activation{}},
                                           {DType::f32, swapped},
                                           {DType::bf16, limited},
@@ -98,7 +98,7 @@ TEST_P(GroupedGemmActivationTest, TakesTheTilesOfTensorCores) {
   swapped.gate_is_right = true;
   limited.limit = 1.5F;
   for (const DType dtype : {DType::bf16, DType::i8}) {
-    // Rows around tiles, gate panels that fill tiles of two and four panels or not.
+    // Numbers of rows around the tiles. Gate panels fill tiles of two and four panels, or do not.
     for (const std::vector<std::int64_t>& rows : std::vector<std::vector<std::int64_t>>{{0}, {1}, {17, 0, 200, 1, 70}})
       for (const std::int64_t n : {128, 384, 640})
         for (const DType out : {DType::f32, dtype == DType::i8 ? DType::f16 : dtype}) {
@@ -140,17 +140,18 @@ TEST_P(GroupedGemmActivationTest, IsThatOfCodesWithGroups) {
   Operands operands(device(), shape, product);
   operands.args.weights = weights.weights;
   operands.args.a = rows.a, operands.args.a_scale = rows.a_scale, operands.args.a_group = 128;
-  // Sums of f8 products have some 14 bits in wgmma.
+  // wgmma keeps some 14 bits in a sum of f8 products.
   check_variants(device(), operands, product, Activation{}, DType::f32, 0x1p-11);
 }
 
-/// f8_e4m3 or i8 rows of experts by weights of their type, both with scales for groups of 128, and an activation.
+/// Grouped GEMM that applies an activation and stores codes. Rows and weights are both f8_e4m3 or both i8, with scales
+/// for groups of 128.
 class CodesOfProductTest : public OnEveryDevice {
  protected:
   static constexpr std::int64_t groups_of_k = 3;
   static constexpr unsigned char poison = 0x77;
 
-  /// Rows with scales that lead to groups of zeros, tiny ones, infinity and NaN among the others.
+  /// Changes the scales of some rows, so that groups of zeros, of tiny numbers, of infinity and of NaN arise.
   static void spread_scales(const TestDevice& device, const QuantizedRows& rows) {
     std::vector<float> scales(rows.scales.size() / sizeof(float));
     std::memcpy(scales.data(), rows.scales.data(), rows.scales.size());
@@ -161,7 +162,7 @@ class CodesOfProductTest : public OnEveryDevice {
     write_blocking(device.stream, rows.scale_memory.view(), scales.data(), rows.scales.size());
   }
 
-  /// The codes and scales that `args` gives instead of `numbers` [R, width] are the oracle's of those.
+  /// The codes and scales that `args` stores instead of `numbers` [R, width] are the oracle's for `numbers`.
   void check_codes(grouped_gemm::Args args, const char* variant, const std::vector<double>& numbers,
                    quantize_groups::Args next) const {
     const std::int64_t rows = args.out.shape[0], width = args.out.shape[1],
@@ -182,7 +183,7 @@ class CodesOfProductTest : public OnEveryDevice {
     for (const double untouched : out.values()) ASSERT_TRUE(std::isnan(untouched));
     std::vector<unsigned char> expected = bytes_of(rows * (width + 2));
     for (std::int64_t row = 0; row < rows; ++row) {
-      if (args.a_index.present() && row % 11 == 5) continue;  // see below
+      if (args.a_index.present() && row % 11 == 5) continue;  // its index is no row: see check
       for (std::int64_t group = 0; group < groups; ++group) {
         SCOPED_TRACE(testing::Message() << variant << ", row " << row << ", group " << group << " of " << next.group);
         const auto first = numbers.begin() + row * width + group * next.group;
@@ -262,7 +263,7 @@ TEST_P(CodesOfProductTest, AreThoseOfItsRows) {
   for (const bool gathered : {false, true}) {
     EXPECT_EQ(check(groups_of(CodeType::f8_e4m3), 256, {128, 32}, gathered, {5, 0, 140, 64}), expected);
     EXPECT_EQ(check(groups_of(CodeType::f8_e4m3), 192, {128, 64}, gathered, {130}), expected);
-    if (!hopper) continue;  // or nobody reads such panels
+    if (!hopper) continue;  // no other device reads such panels
     EXPECT_EQ(check(blocks, 256, {128, 32}, gathered, {5, 0, 140, 64, 65}), 3);
     EXPECT_EQ(check(blocks, 192, {128, 64}, gathered, {130}), 3);
   }

@@ -10,13 +10,13 @@
 
 namespace moecl::test {
 
-/// The operands of a case in guarded memory, as each variant takes them.
+/// The operands of a case in guarded memory, in a form that each variant accepts.
 class Operands : public GroupedGemmOperands {
  public:
   Operands(const TestDevice& device, const GroupedGemmCase& shape, const GroupedProduct& product)
       : GroupedGemmOperands(device.stream, shape, product, Guards::around), device_(device) {}
 
-  /// As the variant takes them: if need be with rows of `a` moved to where tensor cores' copies want them.
+  /// Arguments that the variant accepts, if need be with rows of `a` aligned for the copies of tensor core variants.
   std::optional<grouped_gemm::Args> fitting(const char* variant) { return fitting(variant, args); }
   std::optional<grouped_gemm::Args> fitting(const char* variant, grouped_gemm::Args wanted) {
     if (grouped_gemm::reject(wanted, {variant}, device_.record()).empty()) return wanted;
@@ -24,7 +24,7 @@ class Operands : public GroupedGemmOperands {
     if (grouped_gemm::reject(wanted, {variant}, device_.record()).empty()) return wanted;
     return std::nullopt;
   }
-  /// Elements that were not written are NaN, but for those of a byte: any byte may be a result.
+  /// Elements that were not written are NaN, except elements of one byte: any byte may be a result.
   std::vector<double> out() const {
     Held held = this->held(args.out);
     if (!held.damage.empty()) ADD_FAILURE() << held.damage;
@@ -35,7 +35,7 @@ class Operands : public GroupedGemmOperands {
   }
 
  private:
-  /// At multiples of 16 bytes, with NaN behind each.
+  /// Copies the rows to multiples of 16 bytes, with NaN behind each row.
   TensorView moved_rows(TensorView rows) {
     const std::uint64_t bytes = static_cast<std::uint64_t>(rows.shape[1]) * size_bytes(rows.dtype);
     const std::uint64_t stride = (bytes + 16) / 16 * 16, count = static_cast<std::uint64_t>(rows.shape[0]);
@@ -57,7 +57,7 @@ class Operands : public GroupedGemmOperands {
   Buffer moved_;
 };
 
-/// Runs a product with every variant that the device takes, or the one it gets, and compares with the oracle.
+/// Runs a product with every variant the device supports, or only with the selected one. Compares with the oracle.
 inline void check_product(const TestDevice& device, const GroupedGemmCase& shape, const GroupedProduct& product,
                           bool only_selected = false) {
   int ran = 0;

@@ -1,5 +1,5 @@
-// What the operators of an NPU ask of the grouped product beyond a layer: other scales, biases and outputs, and windows
-// of k.
+// Grouped GEMM with what the operators of an NPU need and a layer does not: other scales, biases and outputs, and
+// windows of k.
 #include "tests/kernels_cl/grouped_gemm_operands.hpp"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ TEST_P(GroupedGemmOperandsTest, GivesTheBareSumsOfInt8) {
   shape.out = DType::i32, shape.k = 1400;
   GroupedProduct product = make_product(shape, 3);
   product.a_scale.clear(), product.weight_scale.clear();
-  // Sums of this size are no f32: an output that went through one would show.
+  // f32 cannot hold sums of this size, so an output that passed through f32 would show.
   std::fill_n(product.a.begin(), shape.k, -128);
   std::fill(product.weights.begin(), product.weights.end(), -128);
   for (std::size_t i = 0; i < product.weights.size(); i += 3) product.weights[i] = 127;
@@ -98,7 +98,7 @@ TEST_P(GroupedGemmOperandsTest, TakesOneScaleAndBiasForAnExpertAndPackedScales) 
 }
 
 TEST_P(GroupedGemmOperandsTest, RoundsToInt8) {
-  // Powers of two keep everything exact: halves and values out of range are frequent.
+  // Powers of two keep everything exact. Ties and values out of range are frequent.
   GroupedGemmCase shape = i8;
   shape.out = DType::i8, shape.invalid_rows = 0;
   GroupedProduct product = make_product(shape, 17);
@@ -137,7 +137,7 @@ TEST_P(GroupedGemmOperandsTest, MultipliesInt8WithFloatWeights) {
 TEST_P(GroupedGemmOperandsTest, TakesWindowsOfK) {
   for (const DType dtype : {DType::f32, DType::i8}) {
     for (const std::int64_t rows : {1, 7, 70}) {
-      // Empty windows first, in the middle and last; the last k belong to none.
+      // Empty windows come first, in the middle and last. The last values of k belong to no window.
       GroupedGemmCase shape{{rows, rows, rows, rows, rows}, 67, 70, dtype, dtype, DType::f32, 0, 0, 0, true};
       GroupedProduct product = make_product(shape, 15);
       product.k_ends = {0, 33, 33, 67, 67};

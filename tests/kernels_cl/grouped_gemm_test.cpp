@@ -73,8 +73,8 @@ TEST_P(GroupedGemmTest, TakesEveryStorageType) {
 }
 
 TEST_P(GroupedGemmTest, TakesTheTilesOfTensorCores) {
-  // Rows around tiles of 16, 64, 144 and 160, more than 16 of those, and of every eighth height up to them; columns
-  // around two and four panels; K around 64 and beyond all stages, of rows that start at 16 bytes and not.
+  // Numbers of rows lie around tiles of 16, 64, 144 and 160, exceed 16 such tiles, and take every eighth height up to
+  // them. Columns lie around two and four panels, K around 64 and beyond all stages. Rows start at 16 bytes or not.
   for (const DType type : {DType::bf16, DType::f16}) {
     const bool is_bf16 = type == DType::bf16;
     for (const std::int64_t k : {8, 64, 72, 69, 584}) {
@@ -93,7 +93,7 @@ TEST_P(GroupedGemmTest, TakesTheTilesOfTensorCores) {
   check({many, 70, 24, DType::bf16, DType::bf16, DType::bf16});
 }
 
-// So many that a work-group of a CPU with few cores takes several in turn, the last one fewer.
+// On a CPU with few cores a work-group takes several panels in turn, and the last work-group takes fewer.
 TEST_P(GroupedGemmTest, MultipliesManyPanels) {
   std::vector<std::int64_t> rows(30);
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::int64_t>(i * 7 % 40);
@@ -188,7 +188,7 @@ TEST_P(GroupedGemmTest, SplitsTheWeightsOverBuffers) {
 }
 
 TEST_P(GroupedGemmTest, ARowDoesNotDependOnTheOthers) {
-  // K beyond a K block, and rows enough for every tile size.
+  // K exceeds a block of K, and there are enough rows for every tile size.
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const GroupedGemmCase many{{103}, 7, 531, dtype, dtype, DType::f32, 0, 0, 1};
     const GroupedProduct product = make_product(many, 13);
@@ -211,7 +211,7 @@ TEST_P(GroupedGemmTest, ARowDoesNotDependOnTheOthers) {
   }
 }
 
-/// Where no table says anything and every program builds.
+/// The choice on a device without a tuning table, on which every program builds.
 std::string select_on(const DeviceCaps& caps, const grouped_gemm::Args& args, const grouped_gemm::Config& config = {}) {
   return grouped_gemm::select(args, config, Device{.caps = caps});
 }
@@ -255,7 +255,7 @@ TEST(GroupedGemmSelectTest, TakesDotProductsWhereTheProcessorHasThem) {
   EXPECT_EQ(selected(DType::bf16, CodeType::f16), "t0_tile");
   EXPECT_EQ(selected(DType::f8_e4m3, CodeType::f8_e4m3), "avx512_bf16");
   EXPECT_EQ(selected(DType::f8_e4m3, CodeType::bf16), "t0_tile");
-  args.a_group = 128;  // of part of the weights' groups
+  args.a_group = 128;  // a part of a group of the weights
   EXPECT_EQ(selected(DType::f8_e4m3, CodeType::f8_e4m3), "t0_tile");
   args.weights.scale.rank = 4, args.weights.group = 64;
   EXPECT_EQ(selected(DType::f8_e4m3, CodeType::f8_e4m3), "avx512_bf16");
@@ -440,7 +440,7 @@ TEST(GroupedGemmSelectTest, TakesTensorCoresForCodes) {
   EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 25), "nv_sm90a_blocks_128");
   EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 1000), "nv_sm90a_blocks_128");
   args.weights = {}, args.weights.k = 64;
-  args.a_group = 48;  // neither divides 128 nor is a multiple
+  args.a_group = 48;  // neither divides 128 nor is a multiple of it
   EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3), "t0_gemv");
 }
 
@@ -461,7 +461,7 @@ TEST(GroupedGemmSelectTest, TakesTilesThatAreDoneSoonestWhereTheyAreFew) {
     args.scratch = scratch;
     return select_on(hopper, args);
   };
-  // The fastest of all variants on an H200, of one expert by measurement (bench/README.md).
+  // The fastest variant on an H200; for one expert by measurement (bench/README.md).
   const auto bf16 = [&](std::int64_t rows, std::int64_t n) { return chosen(DType::bf16, CodeType::bf16, rows, 1, n); };
   EXPECT_EQ(bf16(64, 128), "nv_sm80_16");
   EXPECT_EQ(bf16(1024, 256), "nv_sm80_16");
@@ -475,7 +475,7 @@ TEST(GroupedGemmSelectTest, TakesTilesThatAreDoneSoonestWhereTheyAreFew) {
   EXPECT_EQ(chosen(DType::f8_e4m3, CodeType::f8_e4m3, 256, 1, 4096), "nv_sm90a_codes_64");
   EXPECT_EQ(chosen(DType::f8_e4m3, CodeType::f8_e4m3, 64, 8, 4096, 128), "nv_sm90a_groups_64");
   EXPECT_EQ(chosen(DType::f8_e4m3, CodeType::f8_e4m3, 64, 8, 4096), "nv_sm89_f8_16");
-  // In slices of K tiles of more rows fill the device too.
+  // With K-slices, tiles of more rows fill the device too.
   EXPECT_EQ(bf16(64, 4096), "nv_sm80_16");
   scratch.size_bytes = grouped_gemm::scratch_bytes(hopper);
   EXPECT_EQ(bf16(64, 4096), "nv_sm80_64");
@@ -538,7 +538,7 @@ TEST_P(GroupedGemmTest, SumsSlicesOfK) {
       const Buffer scratch(*device().context, bytes);
       write_blocking(device().stream, scratch.view(), before.data(), bytes);
       args->scratch = scratch.view();
-      // The second launch meets the stamps of the first one.
+      // The second launch finds the stamps of the first one in the scratch memory.
       for (int launch = 0; launch < 2; ++launch) {
         grouped_gemm::enqueue(device().stream, *args, {variant});
         EXPECT_LE(grouped_gemm_error(shape, product, operands.out()), 1) << variant << ", " << shape.describe();
@@ -549,7 +549,7 @@ TEST_P(GroupedGemmTest, SumsSlicesOfK) {
       if (!is_sliced) continue;
       grouped_gemm::enqueue(device().stream, *args, {variant, {}, 0});
       for (const double late : operands.out()) EXPECT_TRUE(std::isnan(late)) << "nobody waited, and all is well";
-      // Beside others' kernels those that all wait for each other have none.
+      // Beside other kernels, a variant whose work-groups all wait for each other takes no slices.
       args->concurrent = true;
       args->scratch = scratch.view().slice(0, grouped_gemm::scratch_bytes(device().caps(), true));
       EXPECT_EQ(grouped_gemm::plan(*args, {variant}, device().record()).k_slices > 1, !on_hopper) << variant;

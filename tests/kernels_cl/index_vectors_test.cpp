@@ -22,7 +22,7 @@ class IndexVectorsTest : public OnEveryDevice {
     return {device(), DType::i32, {static_cast<std::int64_t>(values.size())}, values};
   }
   GuardedTensor out(std::size_t count) const { return {device(), DType::i32, {static_cast<std::int64_t>(count)}}; }
-  /// 0 to below the number of elements, in some order.
+  /// A random permutation of [0, count).
   static Ints shuffled(std::size_t count, std::uint64_t seed) {
     Ints values(count);
     std::iota(values.begin(), values.end(), 0);

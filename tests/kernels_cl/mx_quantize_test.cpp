@@ -24,7 +24,7 @@ using mx_quantize::ScaleRule;
 constexpr Minifloat formats[] = {fp8_e4m3fn, fp8_e5m2, fp4_e2m1, fp4_e1m2};
 constexpr Rounding roundings[] = {Rounding::halves_to_even, Rounding::halves_away, Rounding::downward};
 
-/// Numbers of every size, half of them ties of a format with `mantissa_bits`, among them both zeros.
+/// Numbers of every size. Half of them are ties of a format with `mantissa_bits`. Zeros of both signs are among them.
 std::vector<double> mixed(std::size_t count, int mantissa_bits, std::mt19937_64& engine) {
   std::vector<double> x = normal(count, engine());
   for (double& value : x) {
@@ -80,7 +80,7 @@ TEST_P(MxQuantizeTest, RowsOfManyBlocks) {
 }
 
 TEST_P(MxQuantizeTest, EveryMagnitudeThatF32Has) {
-  // Subnormal and the largest numbers too, whatever a device does with them in f32 arithmetic.
+  // Subnormal and the largest numbers too, although a device's f32 arithmetic may treat them otherwise.
   std::mt19937_64 engine(3);
   std::vector<double> x;
   for (int exponent = -149; exponent < 128; ++exponent)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The kernels for NVIDIA's tensor cores, which no device of CI runs, at least assemble: clang compiles their texts to PTX
-as the driver does, and NVIDIA's assembler (which tools/setup --tests installs) says what it makes of that.
+"""The kernels for NVIDIA's tensor cores, which no device of CI runs, at least assemble. clang compiles their texts to
+PTX, as the driver does. NVIDIA's assembler (installed by tools/setup --tests) reports spills and stack frames.
 
 usage: nvidia_assembly_test.py CLANG FOLDER [unittest option...]   FOLDER: where PTX goes
 """
@@ -13,7 +13,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CLANG, FOLDER = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)).resolve()
-# As NVIDIA's OpenCL has them, and clang does not.
+# NVIDIA's OpenCL has these definitions, clang does not.
 PRELUDE = """#define asm __asm__
 #define native_exp(x) exp(x)
 #define native_recip(x) (1.0f / (x))
@@ -58,7 +58,7 @@ class Assembly(unittest.TestCase):
         raise FileNotFoundError(f"{ROOT}/build/test_tools has no {name}: tools/setup --tests installs it")
 
     def assemble(self, kernel, options, target):
-        """What the assembler says of kernels_cl/<kernel>.cl, for "sm_90" or "sm_90a" with the text behind //A90 marks."""
+        """What the assembler reports of <kernel>.cl, for "sm_90" or for "sm_90a" with the text behind //A90 marks."""
         text, ptx = FOLDER / f"{kernel}.cl", FOLDER / f"{kernel}.ptx"
         text.write_text(PRELUDE + self.embed.resolve(next(ROOT.glob(f"kernels_cl/**/{kernel}.cl")), ROOT, []))
         done = subprocess.run([*COMPILE, *options.split(), "-o", ptx, text], capture_output=True, text=True)
@@ -74,8 +74,8 @@ class Assembly(unittest.TestCase):
             self.assertLessEqual(given + 2 * taken, 3 * 168, "the warp groups would wait for registers without end")
             code = re.sub(r"(\.entry [^)]*\))\s*(\.reqntid [^\n]*\n)?", r"\1\n.reqntid 384, 1, 1\n.minnctapersm 1\n", code, count=1)
         ptx.write_text(code)
-        # A whole program for sm_90 may have 48 KiB of local memory here, which the driver does not mind; a part of one may
-        # not ask for more registers, as those for sm_90a do.
+        # The assembler limits a whole program for sm_90 to 48 KiB of local memory, which the driver does not. So the
+        # test assembles a part (-c). A part may not ask for more registers, as kernels for sm_90a do.
         part = [] if target == "sm_90a" else ["-c"]
         done = subprocess.run([self.assembler, f"-arch={target}", *part, "-v", "-o", ptx.with_suffix(".cubin"), ptx],
                               capture_output=True, text=True)
@@ -84,7 +84,7 @@ class Assembly(unittest.TestCase):
         return said
 
     def instructions_of_step(self, kernel):
-        """Of the loop over steps of K in what `assemble` made of the kernel: the longest of those that multiply."""
+        """Instructions of a K-step in the code that `assemble` made: of the longest loop that multiplies."""
         cubin = FOLDER / f"{kernel}.cubin"
         text = subprocess.run([self.disassembler, "-c", cubin], capture_output=True, text=True, check=True).stdout
         labels, products, loops, instructions = {}, [], [], 0
@@ -103,9 +103,9 @@ class Assembly(unittest.TestCase):
     def expect_fast(self, kernel, options, target, most=64, step=None):
         """`most`: bytes of the stack; `step`: instructions of a step. Both bounds are of clang 15's code."""
         said = self.assemble(kernel, options, target)
-        self.assertNotRegex(said, "serializ")  # of wgmma that could not stay asynchronous
-        # The driver's compiler is another one: more than some bytes there are none of either. A stack also holds arrays
-        # that were to be registers. Clang 19 spills up to 216 bytes of the same text.
+        self.assertNotRegex(said, "serializ")  # wgmma that could not stay asynchronous
+        # The driver has another compiler, so the test only bounds the bytes of spills and of the stack. A stack also
+        # holds arrays that were to be registers. Clang 19 spills up to 216 bytes of the same text.
         is_clang_15 = CLANG.endswith("clang-15")
         if not is_clang_15:
             most += 192
@@ -128,7 +128,7 @@ class Assembly(unittest.TestCase):
             for rows in (64, 128):
                 for order, function in ((0, GATED), (1, "")):
                     with self.subTest(operands=operands, rows=rows, order=order):
-                        # Who copies rows, scales and zero points is short of registers, of which it has 56.
+                        # The producer warp group copies rows, scales and zero points with only 56 registers.
                         self.expect_fast("grouped_gemm_wgmma_codes", f"{PRODUCT} {operands} -DTILE_ROWS={rows} -DSTAGES=4"
                                          f" -DA_IN_ORDER={order} {function}", "sm_90a", 80 if operands is I4 else 64)
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of all operators by their cases have in common.
+// The common base of all tests that run an operator on its cases.
 #include <iterator>
 #include <vector>
 
@@ -13,7 +13,7 @@ namespace moecl::test {
 template <class Of>
 class OperatorTest : public OnEveryDevice {
  protected:
-  /// Runs the case with each number of lanes: every output is the oracle's.
+  /// Runs the case with each number of lanes, and expects the oracle's result in every output.
   void check(const Of& of,
              const std::vector<std::int32_t>& lanes = {std::begin(lane_choices), std::end(lane_choices)}) const {
     OperandsOf operands(device().stream, of, Guards::around);

@@ -18,7 +18,7 @@ namespace {
 
 class PackWeightsTest : public OnEveryDevice {
  protected:
-  /// Without guards: panels are aligned.
+  /// Compares without guards, because panels are aligned.
   void check(const PackWeightsCase& of) const {
     for (const Compared& packed : OperandsOf(device().stream, of).run())
       EXPECT_TRUE(packed.ok()) << of.describe() << ": " << packed.describe();
@@ -53,7 +53,7 @@ TEST_P(PackWeightsTest, PacksPanelsInEveryStorageTypeAndPadsWithZero) {
 }
 
 TEST_P(PackWeightsTest, JoinsMatricesInsideAPanelOfOneExpert) {
-  // Gate and up of expert 1 of 3: 33 + 33 columns; the neighbours stay as they are.
+  // Gate and up of expert 1 of 3 have 33 + 33 columns. The other experts stay as they are.
   const std::size_t k = 20, one = 2 * k * 64;
   const std::vector<double> gate = normal(33 * k, 1), up = normal(33 * k, 2);
   const GuardedTensor gate_rows = upload(device(), DType::f32, {33, 20}, gate),
@@ -90,7 +90,7 @@ std::vector<double> integers(std::size_t count, double half, std::uint64_t seed)
   return values;
 }
 
-/// int4 as words of eight, the first in the lowest bits.
+/// Words of eight int4 each, the first in the lowest bits.
 std::vector<double> words_of(const std::vector<double>& codes) {
   std::vector<double> words;
   for (std::size_t i = 0; i < codes.size(); i += 8) {
@@ -142,7 +142,7 @@ TEST_P(PackWeightsTest, DequantizesAllExpertsAtOnce) {
           const auto channels = static_cast<std::size_t>(experts * groups * n);
           const std::vector<double> scale = rounded(vectors, normal(channels, 22)),
                                     offset = rounded(vectors, normal(channels, 23));
-          // Every other float of 64 bits counts; the others are NaN.
+          // A scale of 64 bits holds two floats. The first one counts, the second is NaN.
           std::vector<double> halves(2 * channels, std::nan(""));
           for (std::size_t i = 0; i < channels; ++i) halves[2 * i] = scale[i];
           const DeviceTensor packed_scale(device().stream, DType::f32, {experts, groups, 2 * n}, halves);
@@ -177,7 +177,7 @@ TEST_P(PackWeightsTest, DequantizesAllExpertsAtOnce) {
 }
 
 TEST_P(PackWeightsTest, UnpacksInt4ToInt8BesideOtherColumns) {
-  // Expert 1 and 2 of 4, columns 24 to 24 + 80 of 104.
+  // Experts 1 and 2 of 4, columns [24, 104) of 104.
   const std::int64_t n = 80, k = 40;
   for (const bool transposed : {false, true}) {
     const IntegerSource source = integer_source(device(), DType::i32, transposed, 2, n, k);

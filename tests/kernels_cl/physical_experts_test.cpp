@@ -46,7 +46,7 @@ TEST_P(PhysicalExpertsTest, EveryTokenChoosesOneOfThePlaces) {
 }
 
 TEST_P(PhysicalExpertsTest, ExpertsThatAreThereShareTheWeightOfThoseThatHaveGone) {
-  // Experts 1 and 3 of 4 have gone; 4 is one that never has a place.
+  // Experts 1 and 3 of 4 have lost their places. Expert 4 never has a place.
   const GuardedTensor ids(device(), DType::i32, {4, 3}, Ints{0, 1, 2, 1, 3, -1, 2, 0, 4, 3, 4, 0}),
       places = ints({0, -1, 1, -1, -1}, 1), replicas = ints({1, 0, 1, 0, 0}), physical(device(), DType::i32, {4, 3}),
       placed(device(), DType::f32, {4, 3}), fault = ints({0, 0, 0, 0});

@@ -58,7 +58,7 @@ std::vector<double> mixed(std::size_t count, std::mt19937_64& engine) {
   return x;
 }
 
-/// Every format with rules and quotients that go with it, a sample of the pairs: a program each, so none comes twice.
+/// A sample of the pairs of a format and a rule for it, with every quotient. Each is a program, so none comes twice.
 std::vector<Args> formats_rules_and_quotients() {
   std::vector<Args> all;
   for (std::size_t f = 0; f < std::size(formats); ++f)
@@ -123,7 +123,7 @@ TEST_P(QuantizeGroupsTest, EveryStorageTypeWidthAndRowCount) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
     for (const std::int64_t width : widths)
       for (const std::int64_t rows : row_counts) {
-        if (dtype != DType::f32 && width != 17) continue;  // f32 walks the shapes
+        if (dtype != DType::f32 && width != 17) continue;  // f32 covers the shapes
         Case c{width, normal(static_cast<std::size_t>(rows * width), 2), {}, dtype, DType::f8_e4m3};
         c.rules.group = 128;
         check(c);
@@ -131,7 +131,7 @@ TEST_P(QuantizeGroupsTest, EveryStorageTypeWidthAndRowCount) {
 }
 
 TEST_P(QuantizeGroupsTest, RowsPastTheValidOnesAreNeitherReadNorWritten) {
-  // In the scale of all rows a single NaN would show.
+  // The scale of all rows would show a single NaN.
   for (const ScaleRule rule : {ScaleRule::ratio, ScaleRule::ratio_over_rows})
     for (const ValidRows& rows : valid_rows()) {
       Case c{33, normal(rows.valid.size() * 33, 3), {}, DType::f32, DType::f8_e4m3};
@@ -205,7 +205,7 @@ TEST_P(QuantizeGroupsTest, BlocksOfRowsAndColumnsShareAScale) {
       }
 }
 
-// Exponents of the scales, by a script with the formulas of the references: compressed-tensors' generate_mx_scales,
+// The exponents come from a script with the formulas of the references: compressed-tensors' generate_mx_scales,
 // Quark's even_round and its floor and ceil, DeepGEMM's and ModelOpt's ceil(log2(amax / largest)).
 TEST_P(QuantizeGroupsTest, PowersOfTwoAreThoseOfTheReferences) {
   const std::vector<double> largest = {1, 1.25, 1.5, 1.625, 1.75, 1.8125, 1.875, 1.9375, 1.96875, 448, 449};

@@ -40,7 +40,7 @@ TEST_P(QuantizeRowsTest, EveryRoundingOrderIsExact) {
 }
 
 TEST_P(QuantizeRowsTest, TiesGoToEvenOrAway) {
-  // amax = 127: the scale is 1 and halves stay halves.
+  // amax = 127, so the scale is 1 and halves stay ties.
   std::vector<double> row = {127};
   for (double tie = -126.5; tie < 127; tie += 1) row.push_back(tie);
   const auto width = static_cast<std::int64_t>(row.size());
@@ -106,7 +106,7 @@ TEST_P(QuantizeRowsTest, GivenScalesAndNone) {
     }
 }
 
-// Codes that en_dtypes 0.0.4, the package of the format's makers, gives.
+// The codes come from en_dtypes 0.0.4, the package of the format's makers.
 TEST(Hif8OracleTest, AgreesWithTheMakersPackage) {
   const std::pair<float, int> known[] = {{1.0625F, 9},    {1.1875F, 10},     {1.03125F, 8},   {-1.0625F, 137},
                                          {0x1p-23F, 1},   {0x1.fp-24F, 0},   {0x1.8p-22F, 2}, {40000.0F, 110},

@@ -11,14 +11,14 @@
 namespace moecl::test {
 namespace {
 
-/// T0's kernels turn rows and weights into numbers each by itself: f32 rows meet every kind of scales there, bf16 rows
-/// every format, and others some; each case runs a sample of these kernels. Extensions have a loop of their own for
-/// each pair.
+/// T0's kernels dequantize rows and weights independently. So f32 rows meet every kind of scales there, bf16 rows every
+/// format, and other rows some. Each case runs a sample of these kernels. Extensions have their own loop for each pair
+/// of rows and weights.
 enum class Variants { all, of_extensions };
 
 class QuantizedGemmTest : public OnEveryDevice {
  protected:
-  /// Every variant that runs here gives the product of what weights and rows mean.
+  /// Every variant that runs on this device gives the product of the dequantized weights and rows.
   void check_variants(const GroupedGemmCase& shape, const GroupedProduct& product, const PackedWeights& weights,
                       const std::string& what, Variants which = Variants::all, const QuantizedRows* rows = nullptr,
                       std::int64_t a_group = 0) const {
@@ -48,7 +48,7 @@ class QuantizedGemmTest : public OnEveryDevice {
     }
     EXPECT_TRUE(ran > 0 || which == Variants::of_extensions);
   }
-  /// Rows of codes with scales for groups of K, or one a row for group 0, in order and gathered.
+  /// Rows of codes, in order and gathered. Scales are for groups of K; if `a_group` is 0, a row has one scale.
   void check_rows(const QuantizedCase& kind, DType a, DType a_scale, std::int64_t a_group, std::int64_t k) const {
     for (const std::int64_t divisor : {0, 2}) {
       GroupedGemmCase shape{{3, 0, 8}, 67, k, DType::f32, DType::f32, DType::f32, 0, 0, divisor};
@@ -116,11 +116,11 @@ TEST_P(QuantizedGemmTest, TakesOddSizesAndManyRows) {
     check({CodeType::f4_e2m1, DType::u8, 32}, {1, 9}, n, k);
 }
 
-// What tensor cores and AVX-512 BF16 take, in the steps and tails of theirs.
+// Operands of tensor cores and of AVX-512 BF16. The sizes cover their steps and tails.
 TEST_P(QuantizedGemmTest, MultipliesShortRowsWithCodes) {
   const auto check_short = [&](const QuantizedCase& kind, const std::vector<std::int64_t>& rows, std::int64_t n,
                                std::int64_t k) {
-    // In order, as boxes of tensors come, and gathered.
+    // Rows in order, which TMA copies as boxes, and gathered rows.
     check(kind, rows, n, k, DType::f16, Variants::of_extensions);
     check(kind, rows, n, k, DType::bf16, Variants::of_extensions, 2);
   };
@@ -150,7 +150,7 @@ TEST_P(QuantizedGemmTest, ARowDoesNotDependOnTheOthers) {
     const GroupedGemmCase shape{{103}, 7, 1091, a, DType::f32, DType::f32};
     const GroupedProduct product = make_product(shape, 3);
     const QuantizedOnDevice weights(device().stream, kind, 1, shape.n, shape.k, 5);
-    std::string variant;  // that all rows together take
+    std::string variant;  // chosen for all rows together
     const auto rows_of = [&](const GroupedGemmCase& rows, const GroupedProduct& of) {
       Operands operands(device(), rows, of);
       operands.args.weights = weights.weights;
@@ -226,10 +226,10 @@ TEST_P(QuantizedGemmTest, MultipliesKMajorPanels) {
 
 TEST_P(QuantizedGemmTest, CountsTilesAnewInEveryLaunch) {
   const DeviceCaps& caps = device().caps();
-  if (!caps.nv_sm90a) return;  // nobody counts tiles
+  if (!caps.nv_sm90a) return;  // no other variant counts tiles
   const std::string variant = "nv_sm90a_blocks_128";
-  constexpr int counters = 256;  // that launches take in turn
-  // Four tiles of rows by 256 columns: more tiles than compute units.
+  constexpr int counters = 256;  // launches take them in turn
+  // Four tiles of rows for each 256 columns: more tiles than compute units.
   const std::int64_t n = 256 * (caps.compute_units / 4 + 1);
   GroupedGemmCase shape{{3, 130, 65}, n, 128, DType::f32, DType::f32, DType::f32, 0, 0, 2};
   shape.extra_roundings = 3, shape.f8_steps = true;
@@ -313,7 +313,7 @@ TEST_P(QuantizedGemmTest, PowersOfTwoAsScalesAreExactFarFromOne) {
     SCOPED_TRACE(name(a));
     const GroupedGemmCase shape{{5}, 65, 32, a};
     const GroupedProduct product = make_product(shape, 3);
-    // Of rows times 2^power.
+    // The product of the rows times 2^power, where every scale is `code`.
     const auto scaled_by = [&](unsigned code, int power) {
       enqueue_fill(device().stream, weights.scale.view(), code * 0x01010101U);
       GroupedProduct scaled = product;
@@ -325,30 +325,30 @@ TEST_P(QuantizedGemmTest, PowersOfTwoAsScalesAreExactFarFromOne) {
       return operands.out();
     };
     const std::vector<double> plain = scaled_by(127, 0);
-    // bf16 rows may have their sums first, which must not overflow.
+    // With bf16 rows a kernel may sum before it applies the scale. The sums must not overflow.
     for (const unsigned code : {a == DType::f32 ? 4U : 8U, 64U, 200U, 240U})
       EXPECT_EQ(scaled_by(code, 127 - static_cast<int>(code)), plain) << code;
     EXPECT_THAT(scaled_by(255, 0), testing::Each(testing::IsNan()));
-    if (device().caps().nv_compute_capability == 0) continue;  // others may take subnormal numbers for 0
+    if (device().caps().nv_compute_capability == 0) continue;  // others may flush subnormals to 0
     std::vector<double> smallest = scaled_by(0, 120);
     for (double& value : smallest) value = std::ldexp(value, 7);
     EXPECT_EQ(smallest, plain);
   }
 }
 
-// Kernels that multiply codes by their scale have no bf16 number for that of a large one.
+// Kernels that multiply codes by their scale have no bf16 number for the product with a large scale.
 TEST_P(QuantizedGemmTest, PowersOfTwoAsScalesDifferFromColumnToColumn) {
   constexpr std::int64_t n = 65, k = 128, groups = 4, panels = 2;
   const QuantizedOnDevice weights(device().stream, {CodeType::f4_e2m1, DType::u8, 32}, 1, n, k, 5);
   const GroupedGemmCase shape{{9}, n, k, DType::bf16};
   const GroupedProduct product = make_product(shape, 3);
-  // A warp has sixteen columns, of which one may be the only large one.
+  // A warp has sixteen columns. A single one of them may have a large scale.
   const auto code_of = [](std::int64_t column) {
     const auto at = static_cast<int>(column % 64);
     return at / 16 == 1 ? (at == 25 ? 150 : 120) : 127 + at % 7 * 11;
   };
   int ran = 0;
-  for (const std::uint64_t first : {0U, 1U})  // where the scales begin
+  for (const std::uint64_t first : {0U, 1U})  // byte where the scales begin
     for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) {
       SCOPED_TRACE(testing::Message() << variant.name << ", scales from byte " << first);
       const auto scaled_by = [&](auto&& of_column) -> std::vector<double> {
@@ -375,7 +375,7 @@ TEST_P(QuantizedGemmTest, PowersOfTwoAsScalesDifferFromColumnToColumn) {
   EXPECT_GE(ran, 2);
 }
 
-// Weights of a number of bits each, and no more.
+// Packed weights take the bits of their codes, and no more.
 TEST(PackedWeightsTest, TakeTheBitsOfTheirCodes) {
   for (const auto& [type, code_bits] : {std::pair{CodeType::i8, 8},
                                         {CodeType::i4, 4},

@@ -17,7 +17,7 @@ using Ints = std::vector<std::int32_t>;
 class ScatterAddTest : public OnEveryDevice {};
 MOECL_ON_EVERY_DEVICE(ScatterAddTest);
 
-/// In f32, products and sums rounded one by one, in the order of the rows: what the operator promises to the bit.
+/// f32 sums in the order of the rows; each product and each sum is rounded. The operator promises these bits.
 std::vector<float> expected_sums(const std::vector<double>& rows, const Ints& destinations,
                                  const std::vector<double>& weights, std::size_t valid_rows, std::size_t tokens) {
   const std::size_t hidden = rows.size() / destinations.size();

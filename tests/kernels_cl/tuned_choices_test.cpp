@@ -34,7 +34,7 @@ Device with(Device device, const std::vector<tuning::Table>& tables) {
   return device;
 }
 
-/// One entry, for every device.
+/// A table of one entry, which matches every device.
 tuning::Table table(const std::string& choices) {
   return {fmt::format(R"({{"entries": [{{"match": {{}}, "measured_on": "it", "choices": {{{}}}}}]}})", choices),
           "here"};
@@ -133,7 +133,7 @@ TEST(TunedChoicesTest, IgnoresATableWithNonsenseAndSaysWhy) {
     EXPECT_THAT(tuned.tuning.problems, ElementsAre(AllOf(HasSubstr("the user's: ignored: "), HasSubstr(problem))));
     EXPECT_EQ(tuning::find_lanes(tuned.tuning, "gather_rows")->value, 2);
   }
-  // One wrong value, and nothing of that table is taken.
+  // If one value is wrong, nothing of the table is taken.
   const Device tuned = with(gpu, {table(R"("combine/lanes": 16, "gather_rows/lanes": 5)"), shipped});
   EXPECT_EQ(tuning::find_lanes(tuned.tuning, "combine"), nullptr);
   // A CPU's router has one work-item a token, so that route_tokens gives the same bits.
@@ -150,7 +150,7 @@ TEST(TunedChoicesTest, TheShippedTableIsRight) {
     }
 }
 
-/// gemm_variants.json has no other names; that it has all of them `variants` sees to.
+/// gemm_variants.json has no names of other variants. `variants` ensures that the file has all names.
 TEST(TunedChoicesTest, TheDefaultsOfVariantsAreOfVariants) {
   std::vector<std::string> names, with_defaults;
   for (const grouped_gemm::Variant& variant : grouped_gemm::variants()) names.emplace_back(variant.name);
@@ -158,7 +158,7 @@ TEST(TunedChoicesTest, TheDefaultsOfVariantsAreOfVariants) {
   EXPECT_THAT(with_defaults, UnorderedElementsAreArray(names));
 }
 
-/// A context whose devices are tuned by such a table.
+/// Makes a context whose devices are tuned by a given table.
 class TunedDeviceTest : public OnEveryDevice {
  protected:
   std::unique_ptr<Context> tuned_by(const tuning::Table& table) {
@@ -182,7 +182,7 @@ std::vector<std::string> kernels_of(Context& context) {
   return ran;
 }
 
-/// Tables change which kernels run, as the trace shows, and no result.
+/// A table changes which kernels run, as the trace shows, but no result.
 TEST_P(TunedDeviceTest, RunsWhatTheTableSays) {
   const bool cpu = device().caps().type == DeviceType::cpu;
   const std::string unwanted = grouped_gemm::ranges(DType::f32, CodeType::f32, device().record()).front().variant;

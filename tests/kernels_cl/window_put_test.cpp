@@ -1,4 +1,4 @@
-// Puts of several ranks that share a device, each from a stream's turn, into windows that stand in one buffer each.
+// Puts of several ranks into windows. The ranks share a device and take turns on a stream. Each window is a buffer.
 #include <moecl/fault.hpp>
 #include <moecl/window_put.hpp>
 
@@ -28,8 +28,8 @@ class WindowPutTest : public OnEveryDevice {
 };
 MOECL_ON_EVERY_DEVICE(WindowPutTest);
 
-/// Tokens of `row_bytes` with scales of `scale_bytes` (or none), for R ranks of which each has the ids of its number;
-/// experts are counted from `first_expert`.
+/// An exchange between `ranks` ranks. A token has a row of `row_bytes` and scales of `scale_bytes` (or none). ids[r]
+/// has the expert ids of the tokens of rank r. Expert ids begin at `first_expert`.
 struct Exchange {
   std::vector<Ints> ids;
   std::int32_t first_expert, experts, ranks, top_k;
@@ -45,7 +45,7 @@ struct Exchange {
   std::int64_t tokens(std::int32_t rank) const {
     return static_cast<std::int64_t>(ids[static_cast<std::size_t>(rank)].size()) / top_k;
   }
-  /// Linear runs, the first of them one longer where that does not come out even; -1: nobody's.
+  /// The rank that has an expert; -1: none. Each rank has a linear run. If runs are uneven, the first are one longer.
   std::int32_t owner(std::int32_t id) const {
     for (std::int32_t rank = 0, expert = first_expert; rank < ranks; ++rank) {
       expert += experts / ranks + (rank < experts % ranks ? 1 : 0);
@@ -60,7 +60,7 @@ struct Exchange {
   }
 
  private:
-  /// Rows take `top_k` places where sums take one.
+  /// Bytes for rows, which take `top_k` places of a token. A sum takes one place.
   std::uint64_t bytes(std::int64_t of_place) const { return static_cast<std::uint64_t>(places() * top_k * of_place); }
 };
 
@@ -107,7 +107,7 @@ GuardedTensor rows_of(const TestDevice& on, std::int32_t rank, std::int64_t rows
   return {on, DType::u8, {rows, bytes}, values};
 }
 
-/// A row of rank `from` at a place, as it has to be.
+/// Writes the expected row of rank `from` at a place of the window.
 void expect_at(Bytes& window, const Exchange& of, std::int64_t place, std::int32_t from, std::int64_t row) {
   for (const auto& [at, bytes] : {std::pair(of.codes_at(), of.row_bytes), std::pair(of.scale_at(), of.scale_bytes)})
     for (std::int64_t i = 0; i < bytes; ++i)
@@ -118,7 +118,7 @@ void set_int(Bytes& window, std::uint64_t at, std::int64_t index, std::int32_t v
   std::memcpy(&window[at + 4 * static_cast<std::uint64_t>(index)], &value, sizeof(value));
 }
 
-/// What the dispatch of a rank leaves in the window of `to`.
+/// Writes what the dispatch of a rank is expected to leave in the window of `to`.
 void expect_dispatched(Bytes& window, const Exchange& of, std::int32_t rank, std::int32_t to) {
   const Ints& ids = of.ids[static_cast<std::size_t>(rank)];
   set_int(window, 0, rank, window_put::step_signal);
@@ -170,7 +170,7 @@ void check(const TestDevice& on, const Exchange& of, bool sums) {
               oracle::token_return_rows(given, of.top_k, of.first_expert, of.experts, of.ranks, of.capacity, sums));
     for (std::int32_t to = 0; to < of.ranks; ++to) expect_dispatched(sent[static_cast<std::size_t>(to)], of, rank, to);
 
-    // Back: the rows of slots whose expert this rank has; of sums one of each token that has any.
+    // On the way back, this rank returns the rows of slots whose expert it has, or one sum for each token with any.
     Ints slot_rows;
     std::int32_t rows = 0;
     for (std::int32_t source = 0; source < of.ranks; ++source) {
@@ -223,7 +223,7 @@ TEST_P(WindowPutTest, RowsIdsAndSignalsStandWhereTheWindowsHaveThem) {
     }
 }
 
-// Rank 1 of two, with slabs of three tokens whose slots have two rows, one, or none of the five.
+// Rank 1 of two. A slab has three tokens, and the slots of a token have two, one or none of the five rows.
 TEST_P(WindowPutTest, SumsOfATokensRowsGoBackToItsRank) {
   const Ints slot_rows = {4, 0, -1, 2, -1, -1, 3, -1, 1, 1, -1, -1};
   for (const std::int64_t hidden : {40, 7})
@@ -297,9 +297,9 @@ TEST_P(WindowPutTest, WaitsForEverySignalAndNamesWhoIsLate) {
   };
   step(4, late, fault);
   EXPECT_EQ(late.read<std::int32_t>(), Ints({0, 0, 0, 0}));
-  EXPECT_EQ(window.read<std::int32_t>(), Ints({5 * one, one, 4 * one, 5 * one}));  // this rank's own
+  EXPECT_EQ(window.read<std::int32_t>(), Ints({5 * one, one, 4 * one, 5 * one}));  // this rank's own signal
   step(5, late, fault);
-  step(6, late, {}, std::uint64_t{1} << 60);  // the first fault stays, and nobody waits after it
+  step(6, late, {}, std::uint64_t{1} << 60);  // the first fault stays, and no later step waits
   for (const GuardedTensor* word : {&late, &fault}) {
     EXPECT_EQ(word->read<std::int32_t>(), Ints({static_cast<std::int32_t>(FaultCode::peer_late), 2, 5, 0}));
     EXPECT_THAT(error_of([&] { check_fault(device().stream, *word); }).what(),

@@ -27,7 +27,7 @@ class WindowSlotsTest : public OnEveryDevice {
 };
 MOECL_ON_EVERY_DEVICE(WindowSlotsTest);
 
-/// The one list of routings, each also with slots that have no expert.
+/// The common list of routings, and each of them again with slots that have no expert.
 std::vector<Routing> routings_with_holes() {
   std::vector<Routing> all = routings();
   const std::size_t whole = all.size();
@@ -40,7 +40,7 @@ std::vector<Routing> routings_with_holes() {
   return all;
 }
 
-/// Nothing, too little, what is needed at most.
+/// Capacities: nothing, too little, and the most that can be needed.
 std::vector<std::int64_t> capacities(const Routing& routing) {
   return {0, 3, static_cast<std::int64_t>(routing.ids.size())};
 }
@@ -66,7 +66,7 @@ TEST_P(WindowSlotsTest, OutgoingAndReturnRowsAreTheSendersWindow) {
 TEST_P(WindowSlotsTest, IncomingNamesTheLocalExpertOfEveryRow) {
   for (const Routing& routing : routings_with_holes())
     for (const std::int32_t ranks : rank_counts) {
-      std::vector<Ints> senders;  // each has other tokens than the one before, the last has none
+      std::vector<Ints> senders;  // each has fewer tokens than the one before, the last has none
       Ints all_ends;
       for (std::int32_t rank = 0; rank < ranks; ++rank) {
         const auto kept =
@@ -87,7 +87,7 @@ TEST_P(WindowSlotsTest, IncomingNamesTheLocalExpertOfEveryRow) {
     }
 }
 
-/// What each of `ranks` senders asks for: each has fewer slots than the one before, the last none.
+/// The expert ids of each of `ranks` senders. Each has fewer slots than the one before, the last none.
 std::vector<Ints> senders_of(const Routing& routing, std::int32_t ranks) {
   std::vector<Ints> senders;
   const std::size_t part = routing.ids.size() / static_cast<std::size_t>(ranks);
@@ -107,7 +107,7 @@ Ints ends_of(const std::vector<Ints>& senders, std::int32_t experts) {
   return all;
 }
 
-/// Some first ranks with one expert each, where the others can have the rest.
+/// Numbers of first ranks that have one expert each, where the other ranks can have the rest.
 std::vector<std::int32_t> singles_of(std::int32_t ranks, std::int32_t experts) {
   std::vector<std::int32_t> all;
   for (const std::int32_t singles : {0, 1, 2})
@@ -201,11 +201,11 @@ TEST_P(WindowSlotsTest, CountsSumOverExpertAndSource) {
         }
 }
 
-/// What a rank received, with what it knows about it.
+/// The rows that a rank received, and what the rank knows about them.
 struct Received {
   std::vector<oracle::ReceivedRow> rows;
-  Ints row_ends, places, slots, triples;  ///< places and slots of all the window
-  Ints back;                              ///< the row that goes back at each place of the window home
+  Ints row_ends, places, slots, triples;  ///< places and slots are those of the whole window
+  Ints back;                              ///< the row that goes back, for each place of the window home
 
   Received(const Routing& routing, std::int32_t ranks, std::int32_t rank, std::int32_t columns) {
     const auto capacity = static_cast<std::int64_t>(routing.ids.size());
@@ -247,7 +247,7 @@ TEST_P(WindowSlotsTest, RowsKnowWhoseTheyAreAndComeBack) {
         triples.resize(of.triples.size());
         EXPECT_EQ(triples, of.triples);
 
-        // Back home, with a triple of another rank and without the last one.
+        // The way home. The first triple names a rank that does not exist, and the last triple is missing.
         if (triples.size() >= 3) {
           triples[0] = ranks;
           triples.pop_back();
@@ -306,9 +306,9 @@ TEST_P(WindowSlotsTest, PlacesMayBeWholeTokens) {
                           window_slots::Sources{ends, ints(sorted), slots, 2, 4, triples, each, divisor});
     return triples.read<std::int32_t>();
   };
-  // Slots of a place: 4 a token. Place 1 of rank 0 has token 15 / 3 = 5.
+  // A place is a whole token of 4 slots. Place 1 of rank 0 has token 15 / 3 = 5.
   EXPECT_EQ(sources({6, 8, 15}, 4, 3), (Ints{0, 5, 2, 1, 1, 0, 1, 3, 3}));
-  // One slot: place 3, of rank 1, has slot 9 / 3 = 3 of its rank.
+  // A place is one slot. Place 3 belongs to rank 1 and has slot 9 / 3 = 3 of that rank.
   EXPECT_EQ(sources({3, 0, 1}, 1, 3), (Ints{1, 0, 3, 0, 0, 2, 0, 1, 1}));
 }
 

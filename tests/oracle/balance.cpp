@@ -8,13 +8,13 @@ namespace {
 
 using Ids = std::vector<std::size_t>;
 
-/// Items of each bin in the order in which they came: heaviest first, each to the lightest bin with room.
+/// The items of each bin, in the order of placement: heaviest first, each into the lightest bin with room.
 std::vector<Ids> packed(const std::vector<float>& weights, std::size_t bins) {
   std::vector<Ids> found(bins);
   std::vector<float> full(bins);
   Ids order(weights.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  // One item a bin is not sorted at all.
+  // With one item per bin, nothing is sorted.
   if (weights.size() > bins)
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return weights[a] > weights[b]; });
   for (const std::size_t item : order) {
@@ -29,7 +29,7 @@ std::vector<Ids> packed(const std::vector<float>& weights, std::size_t bins) {
   return found;
 }
 
-/// Whose copies there are: all experts, then a copy at a time.
+/// The expert of each copy: all experts once, then one more copy at a time.
 Ids replicated(const std::vector<float>& loads, std::size_t places) {
   Ids copies(loads.size());
   std::iota(copies.begin(), copies.end(), std::size_t{0});

@@ -6,7 +6,7 @@
 
 namespace moecl::test {
 
-/// One source serves CPUs (1) and GPUs (64): each device must be right with both.
+/// Lanes of CPUs (1) and of GPUs (64). One source serves both, so each device must be right with both.
 inline constexpr std::int32_t lane_choices[] = {1, 64};
 /// Tokens or rows: none, one, one past 64.
 inline constexpr std::int64_t row_counts[] = {0, 1, 65};
@@ -19,8 +19,8 @@ struct ValidRows {
   std::int64_t rows_per_expert = 0;  ///< 0: standard layout
   std::vector<bool> valid;           ///< [R]
 };
-/// Both layouts, with empty experts first, in the middle and last, a full one, and rows past the valid ones; no valid
-/// row.
+/// Both layouts, with empty experts first, in the middle and last, with a full expert, with rows past the valid ones,
+/// and without any valid row.
 std::vector<ValidRows> valid_rows();
 
 /// Expert ids of T tokens.

@@ -4,7 +4,7 @@
 
 namespace moecl::test::oracle {
 
-/// What the distributed operators are given on one rank.
+/// The inputs of the distributed operators on one rank.
 struct RoutedTokens {
   std::int64_t tokens = 0, top_k = 0;
   std::vector<std::int32_t> ids;  ///< [T, K]
@@ -13,7 +13,7 @@ struct RoutedTokens {
   std::int32_t experts = 0, zero = 0, copy = 0, consts = 0, shared = 0, shared_ranks = 0, rank = 0;
 };
 
-/// A slot by its definition: pairs first, then the shared experts of the token.
+/// The route of one slot, by definition. A token's slots are its K pairs, then its shared experts.
 struct SlotRoute {
   std::int32_t owner = -1, smooth_row = 0, special_row = -1;
   float weight = 0;
@@ -21,7 +21,7 @@ struct SlotRoute {
 struct Routes {
   std::vector<SlotRoute> slots;      ///< [T, K + shared]
   std::vector<std::int32_t> active;  ///< [T]
-  bool faulty = false;               ///< an id that does not exist, one twice, or a mask with a hole
+  bool faulty = false;               ///< an id that does not exist, a repeated id, or a mask with a hole
 };
 Routes expert_routes(const RoutedTokens& of);
 

@@ -43,7 +43,7 @@ std::vector<std::pair<std::int32_t, std::int32_t>> ExpertSlots::claim_part(const
       const std::int64_t key = holder < 0 ? -1 : priorities[static_cast<std::size_t>(holder)];
       if (!here && (best == holders.size() || key < least)) best = s, least = key;
     }
-    if (best == holders.size()) continue;  // more of them than slots
+    if (best == holders.size()) continue;  // more used experts than slots
     if (holders[best] >= 0) slots[static_cast<std::size_t>(holders[best])] = -1;
     if (slot >= 0) holders[static_cast<std::size_t>(slot)] = -1;
     holders[best] = e, slot = static_cast<std::int32_t>(best);

@@ -5,7 +5,7 @@
 namespace moecl::test::oracle {
 
 struct SortedSlots {
-  std::vector<std::int32_t> row_ends, sorted_slots, slot_rows;  ///< sorted_slots: -1 where no row is
+  std::vector<std::int32_t> row_ends, sorted_slots, slot_rows;  ///< sorted_slots: -1 where there is no row
   std::int32_t fault_code = 0, fault_slot = 0, fault_value = 0;
 };
 

@@ -23,8 +23,7 @@ std::vector<double> scores(ScoreFunction function, const std::vector<double>& x)
   double largest = -infinity, sum = 0;
   for (const double value : x) largest = std::fmax(largest, value);
   for (double& value : out) {
-    // The limit of softmax: infinite logits share alike, and beside them, or where all are -inf, the others get
-    // nothing.
+    // The limit of softmax: logits of +inf share equally, and all others get 0. If all are -inf, all get 0.
     if (std::isinf(largest))
       value = std::isnan(value) ? value : (value == infinity ? 1 : 0);
     else
@@ -35,7 +34,7 @@ std::vector<double> scores(ScoreFunction function, const std::vector<double>& x)
   return out;
 }
 
-/// Of the first expert of `left`, which has the largest logit: its softmax among those of them within the threshold.
+/// The softmax of the first expert of `left`, which has the largest logit, among those of `left` within the threshold.
 double mixer_share(const std::vector<double>& logits, const std::vector<std::size_t>& left, double jitter) {
   const double best = logits[left.front()];
   std::vector<double> near;
@@ -44,7 +43,7 @@ double mixer_share(const std::vector<double>& logits, const std::vector<std::siz
   return scores(ScoreFunction::softmax, near).front();
 }
 
-/// Numbers by falling value, then NaN; equal ones by rising index.
+/// Descending by value, NaN last; equal values by ascending index.
 bool goes_first(const std::vector<double>& values, std::size_t a, std::size_t b) {
   if (std::isnan(values[a]) != std::isnan(values[b])) return std::isnan(values[b]);
   if (!std::isnan(values[a]) && values[a] != values[b]) return values[a] > values[b];

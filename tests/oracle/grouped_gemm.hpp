@@ -31,8 +31,8 @@ struct GroupedProduct {
 struct GroupedResult {
   std::vector<double> values;      ///< [rows, N]; NaN where nothing is written
   std::vector<double> magnitudes;  ///< the same sums over absolute values: what rounding errors are relative to
-  /// For each 32 k the largest of their terms and of what any sum of earlier ones can be, added up: what is cut off
-  /// where tensor cores add fp8 is relative to that. Empty unless asked for.
+  /// For each 32 k, the larger of their largest term and of the range of the sums before them; added up over K. What
+  /// tensor cores cut off when they add fp8 is relative to this. Empty unless asked for.
   std::vector<double> largest_of_steps;
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 using quantize_groups::ScaleRule;
 
-/// What the codes of a row stand for.
+/// The numbers that the codes of a row stand for.
 std::vector<float> quantized(const std::vector<float>& row, const OperandQuant& how, float static_scale) {
   if (!how.quantized()) return row;
   quantize_groups::Args rules;
@@ -43,7 +43,7 @@ std::vector<float> quantized(const std::vector<float>& row, const OperandQuant& 
   return values;
 }
 
-/// Whether numbers that are a little off, each to either side, become other values.
+/// Whether small errors of either sign in the numbers change the quantized values.
 bool near_tie(const std::vector<float>& row, const OperandQuant& how, float static_scale) {
   float amax = 0;
   for (const float value : row) amax = std::max(amax, std::abs(value));

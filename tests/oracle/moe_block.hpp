@@ -8,18 +8,18 @@ namespace moecl::test::oracle {
 struct MoeBlock {
   const MoeShape& shape;
   const MoeWeights& weights;
-  OperandQuant activations, shared_activations;  ///< of the experts' products, and of the shared ones'
+  OperandQuant activations, shared_activations;  ///< for products of routed experts, and of shared ones
 };
 
 struct MoeBlockRows {
   std::vector<double> out;  ///< [T, H]
-  /// Of each token: no number between two products stands so near to a tie of its format that the rounding of f32 sums
-  /// decides its code.
+  /// For each token: no number between the two products is so near to a rounding tie of its format that the rounding of
+  /// f32 sums decides its code.
   std::vector<bool> decided;
 };
 
-/// The experts and shared experts of a layer in double precision, from what its weights mean; rows are quantized in the
-/// f32 arithmetic that their format names.
+/// The routed and shared experts of a layer in double precision, from its decoded weights. Rows are quantized in the
+/// f32 arithmetic that their format specifies.
 ///
 /// @param x    [T, H]
 /// @param ids  [T, K], the router's choice with its weights

@@ -10,7 +10,7 @@ using mx_quantize::ScaleRule;
 
 std::uint8_t minifloat_code(double x, const Minifloat& format, Rounding rounding) {
   const double magnitude = std::abs(x);
-  int below = 0;  // the largest code that is not above
+  int below = 0;  // the largest code whose number is not above
   for (int step = 128; step > 0; step /= 2)
     if (below + step <= format.largest && format.decode(static_cast<std::uint8_t>(below + step)) <= magnitude)
       below += step;

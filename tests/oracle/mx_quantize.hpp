@@ -6,7 +6,7 @@
 
 namespace moecl::test::oracle {
 
-/// A finite number's code, found among all numbers of the format; too large ones saturate.
+/// The code of a finite number, by a search among all numbers of the format. Too large numbers saturate.
 std::uint8_t minifloat_code(double x, const Minifloat& format,
                             mx_quantize::Rounding rounding = mx_quantize::Rounding::halves_to_even);
 
@@ -15,7 +15,7 @@ struct MxBlock {
   std::vector<std::uint8_t> codes;
 };
 
-/// One block by its definition: a search among all numbers of the format. Exact, not a tolerance.
+/// One block by definition: a search among all numbers of the format. The comparison is exact, without tolerance.
 MxBlock mx_quantize_block(const std::vector<double>& x, const mx_quantize::Args& rules);
 
 /// Outputs of a whole tensor [rows, length, inner]: bytes of y and scale as mx_quantize::Args lays them out.

@@ -7,7 +7,7 @@ namespace {
 
 double f32(double value) { return static_cast<float>(value); }
 
-/// The local expert on its rank.
+/// The expert's index on its rank.
 std::int32_t local_expert(const DistributeGroup& group, std::int32_t id, std::int32_t column) {
   if (column >= group.top_k) return 0;
   return id % (group.experts / (group.size() - group.shared_ranks));

@@ -1,11 +1,11 @@
 #pragma once
-// The distributed operators by their definition: every row is looked for among all pairs of all ranks.
+// The distributed operators by definition: every row is searched among all pairs of all ranks.
 #include <cstdint>
 #include <vector>
 
 namespace moecl::test::oracle {
 
-/// What one rank brings.
+/// The inputs of one rank.
 struct DistributeRank {
   std::int64_t tokens = 0;
   std::vector<std::int32_t> ids;  ///< [T, K]
@@ -26,7 +26,7 @@ struct DistributeGroup {
   }
 };
 
-/// A row that arrives somewhere: token and column of a source rank, for a local expert there.
+/// A row that arrives at a rank: its local expert there, and the source rank, token and column that it comes from.
 struct DistributedRow {
   std::int32_t expert, source, column;
   std::int64_t token;
@@ -36,25 +36,25 @@ std::vector<DistributedRow> dispatched_rows(const DistributeGroup& group, std::i
 /// The rank that the pair's row goes to; -1 if to none.
 std::int32_t destination(const DistributeGroup& group, std::int32_t source, std::int64_t token, std::int32_t column);
 
-/// How many bytes a rank receives from the others, as dispatch/STRATEGIES.md has it for the operators.
+/// What decides how many bytes a rank receives from others, as dispatch/STRATEGIES.md says for the operators.
 struct DistributeBytes {
   std::int32_t per_server = 0;     ///< ranks of a server; 0: fullmesh
-  std::int64_t row = 0;            ///< bytes of a row on its way: codes with their scales
+  std::int64_t row = 0;            ///< bytes of a row in transit: codes with their scales
   std::int64_t capacity = 0;       ///< of combine: the most rows between two ranks
   std::int64_t partial = 0;        ///< of combine over servers: bytes of a sum
-  bool weights = false;            ///< of dispatch: travel
-  bool sources = false;            ///< of dispatch: which token a row is of travels. Of combine: is checked
-  bool row_for_each_pair = false;  ///< of dispatch over servers: codes depend on the expert
+  bool weights = false;            ///< of dispatch: weights travel
+  bool sources = false;            ///< of dispatch: the source token of a row travels. Of combine: it is checked
+  bool row_for_each_pair = false;  ///< of dispatch over servers: codes depend on the expert, so pairs share no row
 };
 std::int64_t dispatch_bytes(const DistributeGroup& group, std::int32_t rank, const DistributeBytes& of);
 std::int64_t combine_bytes(const DistributeGroup& group, std::int32_t rank, const DistributeBytes& of);
 
-/// Rows of a token that its experts computed, in column order, with weights.
+/// A row that an expert of a token computed, and its weight. A token's terms are in column order.
 struct CombineTerm {
   double weight;
   std::vector<double> row;
 };
-/// f32 sums in order, products rounded too; not rounded to a storage type. @param last  [H] with weight 1, or empty
+/// f32 sums in order, each product rounded, too; no storage rounding. @param last  [H] with weight 1, or empty
 std::vector<double> combined(const std::vector<CombineTerm>& terms, const std::vector<double>& last,
                              std::int64_t hidden);
 

@@ -1,11 +1,11 @@
 #pragma once
-// What the matmul operators add to a grouped product (tests/oracle/grouped_gemm.hpp), in double precision.
+// The steps of the matmul operators beyond a grouped product (tests/oracle/grouped_gemm.hpp), in double precision.
 #include <cstdint>
 #include <vector>
 
 namespace moecl::test::oracle {
 
-/// [E, K, N] as [E, N, K].
+/// Transposes [E, K, N] to [E, N, K].
 std::vector<double> columns_of(const std::vector<double>& weights, std::int64_t k, std::int64_t n);
 
 /// (code + offset) * scale of [E, K, N] codes, scale and offset (may be empty) [E, G, N].
@@ -19,8 +19,8 @@ struct SwigluQuant {
   std::vector<double> quotients;  ///< [R, N / 2]: the codes before they are rounded
   std::vector<double> scale;      ///< [R]
 };
-/// silu(gate) * up of rows [gate | up], limit > 0 clamping both, times smooth [R, N / 2] if there is one; then x /
-/// scale with scale = the row's largest magnitude / 127, zeros for a row of zeros.
+/// silu(gate) * up of rows [gate | up], times smooth [R, N / 2] if given. limit > 0 clamps both gate and up. Then x /
+/// scale, with scale = the row's largest magnitude / 127. A row of zeros gives zeros.
 SwigluQuant swiglu_quant(const std::vector<double>& rows, std::int64_t n, double limit,
                          const std::vector<double>& smooth);
 

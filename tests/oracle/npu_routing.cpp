@@ -13,7 +13,7 @@ namespace {
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
-/// Places of `keys` in ascending order, equal keys in the order they stand.
+/// Positions of `keys` in ascending order of the keys; equal keys keep their order.
 std::vector<std::size_t> sorted_places(const Ints& keys) {
   std::vector<std::size_t> order(keys.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -35,7 +35,7 @@ void set(Tensor& tensor, std::size_t i, double value) {
 
 double f16(double value) { return f16_to_f32(f16_from_f32(static_cast<float>(value))); }
 
-/// A row as quant_mode says; returns its scale.
+/// Quantizes a row as quant_mode says; returns its scale.
 double quantize(const InitRoutingV2& in, std::vector<double>& row, std::size_t expert) {
   if (in.quant_mode == 0) {
     for (double& x : row)

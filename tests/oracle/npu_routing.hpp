@@ -9,7 +9,7 @@
 /// The routing operators in plain C++: rows are moved by a comparison sort, sums are f32 as the operators promise.
 namespace moecl::test::oracle {
 
-/// One output: values and, unless all are, which of them the operator writes.
+/// One output: its values, and which of them the operator writes (empty: all).
 struct Tensor {
   std::vector<double> values;
   std::vector<bool> defined;
@@ -27,7 +27,7 @@ struct Matrix {
 /// {expanded_x, expanded_row_idx, expanded_expert_idx}
 std::vector<Tensor> moe_init_routing(const Matrix& x, const Ints& row_idx, const Ints& expert_idx,
                                      std::int64_t active_num);
-/// Rows up to and with each expert.
+/// For each expert, the number of rows up to and including it.
 Tensor moe_compute_expert_tokens(const Ints& experts, std::int64_t num_expert);
 
 struct CodedRow {
@@ -43,7 +43,7 @@ struct InitRoutingV2 {
   bool drop_pad = false, slots_of_rows = false, ties_away = false;
   std::int64_t tokens_num_type = 0, quant_mode = -1;
   std::optional<mx_quantize::Args> mx = {};  ///< rules of the quant_modes that give MX rows
-  /// Of other quant_modes from 4 on: codes and scales of a row for an expert of the range.
+  /// For other quant_modes from 4 on: codes and scales of a row for an expert of the range.
   std::function<CodedRow(const std::vector<double>& row, std::size_t expert)> coder = {};
 };
 /// {expanded_x, expanded_row_idx, expert_tokens, expanded_scale}, the last empty where there is none.
@@ -51,7 +51,7 @@ std::vector<Tensor> moe_init_routing_v2(const InitRoutingV2& in);
 
 /// {permuted_tokens, sorted_indices}
 std::vector<Tensor> moe_token_permute(const Matrix& tokens, const Ints& indices, std::int64_t rows);
-/// Sums in f32, one rounding a product and a sum; empty probs are ones of K = 1.
+/// Sums in f32; each product and each sum is rounded. Empty probs mean weights of 1 with K = 1.
 std::vector<double> moe_token_unpermute(const Matrix& rows, const Ints& sorted_indices,
                                         const std::vector<double>& probs, std::size_t top_k);
 /// Row j is added to token sorted_indices[j].

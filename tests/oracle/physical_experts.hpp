@@ -4,7 +4,7 @@
 
 namespace moecl::test::oracle {
 
-/// The place of each slot's expert, or -1. @param ids  [T * K]. @param places  of each expert, as many as it has
+/// The place of each slot's expert, or -1. @param ids  [T * K]. @param places  all places of each expert
 std::vector<std::int32_t> physical_experts(const std::vector<std::int32_t>& ids, std::int64_t top_k,
                                            const std::vector<std::vector<std::int32_t>>& places,
                                            std::int64_t first_token);

@@ -26,7 +26,7 @@ float largest_of(const Args& rules) {
                                         : minifloat_of(rules.format).decode(minifloat_of(rules.format).largest);
 }
 
-/// NaN above all, as when torch takes the maximum.
+/// NaN counts as the largest, as in torch's maximum.
 float largest_magnitude(const std::vector<float>& x) {
   float amax = 0;
   for (const float value : x)
@@ -34,7 +34,7 @@ float largest_magnitude(const std::vector<float>& x) {
   return amax;
 }
 
-/// Code of x / scale; an all-ones NaN where the format has one.
+/// The code of a quotient. NaN becomes the all-ones code where the format has one.
 std::int32_t code_of(float quotient, const Args& rules) {
   if (is_integer(rules.format)) {
     const float most = largest_of(rules);
@@ -50,7 +50,7 @@ std::int32_t code_of(float quotient, const Args& rules) {
   return format.bits() == 8 ? 0x7f | (std::signbit(quotient) ? 0x80 : 0) : 0;
 }
 
-/// Sets scale and zero point of an asymmetric group. @return  what its numbers are divided by
+/// Sets scale and zero point of an asymmetric group. @return  the divisor of its numbers
 float set_range(const std::vector<float>& x, QuantizedGroup& to) {
   float least = 0, greatest = 0;
   for (const float value : x) {
@@ -72,7 +72,7 @@ float set_range(const std::vector<float>& x, QuantizedGroup& to) {
 /// Exponent of an MX block's scale, by f64 arithmetic.
 int mx_exponent(float amax, const Args& rules) {
   const double largest = largest_of(rules);
-  // From which multiple of its power of two on the largest magnitude counts as twice that.
+  // From this significand on, which depends on the rule, the largest magnitude is rounded up to a power of two.
   const double significand = amax / std::ldexp(1.0, std::ilogb(amax)),
                step = std::ldexp(1.0, -minifloat_of(rules.format).mantissa_bits);
   const bool up = (rules.rule == ScaleRule::mx_even && significand >= 1.75) ||
@@ -112,7 +112,7 @@ QuantizedGroup quantize_group(const std::vector<float>& x, const Args& rules, fl
     out.scale = fp8_e4m3fn.decode(out.scale_code);
   }
   const float range_divisor = rules.rule == ScaleRule::range ? set_range(x, out) : 0;
-  // The scale is 1 then, and a quotient by amax would not be 0. A zero keeps its sign, as by the other quotients.
+  // Such a group's scale is 1, so codes are 0. A quotient by amax would not be. Zeros keep their sign, as elsewhere.
   const bool zeros = amax / largest_of(rules) < std::numeric_limits<float>::min();
   for (const float value : x) {
     std::int32_t code = 0;

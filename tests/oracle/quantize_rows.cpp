@@ -83,7 +83,7 @@ QuantizedRow quantize_row(const std::vector<double>& x, Rounding rounding, Schem
 
 namespace {
 
-/// A positive code of HiFloat8 by the fields of its definition: dot, exponent with a sign and a hidden one, mantissa.
+/// The value of a positive HiFloat8 code, by its fields: dot, exponent with a sign and a hidden 1, mantissa.
 double hif8_value(int code) {
   const auto number = [&](int exponent_bits, int mantissa_bits) {
     const int field = code >> mantissa_bits & ((1 << exponent_bits) - 1);
@@ -113,7 +113,7 @@ std::uint8_t float_code(float x, quantize_rows::Codes codes, bool saturates) {
   if (codes == quantize_rows::Codes::e5m2) return minifloat_code(x, fp8_e5m2);
   const double magnitude = std::abs(static_cast<double>(x));
   if (saturates && magnitude > 32768) return x < 0 ? 0xee : 0x6e;
-  if (magnitude >= 40960) return x < 0 ? 0xef : 0x6f;  // half way to the mantissa that says infinity
+  if (magnitude >= 40960) return x < 0 ? 0xef : 0x6f;  // halfway to the mantissa that means infinity
   int best = 0;
   for (int code = 1; code < 128; ++code) {
     const double value = hif8_value(code), difference = std::abs(value - magnitude),

@@ -12,7 +12,7 @@ namespace moecl::test::oracle {
 namespace {
 
 double f32(double value) { return static_cast<float>(value); }
-/// Entries of share `index` of `total`, the remainder to the first shares.
+/// The size of share `index` of `total`. The first shares take the remainder.
 std::int64_t share(std::int64_t total, std::int64_t shares, std::int64_t index) {
   return total / shares + (index < total % shares ? 1 : 0);
 }
@@ -29,7 +29,7 @@ struct Draw {
   }
 };
 
-/// Half a step of int8 codes for values up to `amax`; with a quotient that was rounded to f16 first.
+/// Half a step of int8 codes for values up to `amax`; the second is for a quotient that was first rounded to f16.
 double half_step(double amax) { return amax / 254 * (1 + 1e-4); }
 double half_step_through_f16(double amax) { return amax / 127 * (0.5 + 1.0 / 32); }
 /// The largest relative error of rounding to the type.
@@ -101,7 +101,7 @@ void StrategyProblem::place_experts(std::uint64_t seed) {
   for (std::int32_t p = 0; p < experts + placing.redundant; ++p) {
     std::int64_t e = p < experts ? p : (p - experts) % experts;
     if (placing.wanted == ExpertPlacement::round_robin)
-      e = owner(p) + (p - begin_of(experts, ranks, owner(p))) * ranks;  // the owner's next one
+      e = owner(p) + (p - begin_of(experts, ranks, owner(p))) * ranks;  // the owner's next expert
     places_of[static_cast<std::size_t>(e)].push_back(p);
     expert_at.push_back(static_cast<std::int32_t>(e));
   }
@@ -127,8 +127,8 @@ double StrategyProblem::wire_error(std::int64_t token, std::int64_t h) const {
   double amax = 0;
   for (std::int64_t i = first; i < std::min(first + group, hidden); ++i) amax = std::max(amax, std::abs(at(token, i)));
   if (wire == WireFormat::int8) return half_step(amax);
-  // e4m3 has four significant bits down to 2^-6, and ends at 448: mx_floor's scale is 2^-8 of amax rounded down to a
-  // power of two, so the largest numbers may be beyond that.
+  // e4m3 has four significant bits down to 2^-6, and ends at 448. mx_floor's scale is 2^-8 times amax rounded down to a
+  // power of two, so the largest quotients may be beyond 448.
   const double scale = wire == WireFormat::fp8 ? amax / 448 : std::ldexp(1.0, std::ilogb(amax) - 8);
   const double value = std::abs(at(token, h));
   return std::max({value / 16, scale * std::ldexp(1.0, -10), value - 448 * scale}) * (1 + 1e-6);
@@ -174,8 +174,8 @@ std::vector<double> StrategyProblem::output(std::int32_t dp_rank, bool in_f32) c
 
 std::vector<double> StrategyProblem::output_error(StrategyKind kind, std::int32_t dp_rank) const {
   const bool codes_home = wire == WireFormat::int8 && kind == StrategyKind::mc2;
-  const bool weighted = over_nodes(kind) || experts_weight();  // as they are sent
-  // Parts of the sum that travel home each by itself: of an expert, of a rank whose experts sum, or of a node.
+  const bool weighted = over_nodes(kind) || experts_weight();  // values are sent weighted
+  // Each part of the sum travels home by itself: that of an expert, of a rank whose experts sum, or of a node.
   const auto part_of = [&](std::int64_t t, std::int64_t k) -> std::int64_t {
     if (over_nodes(kind)) return owner(place(t, k)) / ranks_per_node;
     return experts_sum() ? owner(place(t, k)) : k;
@@ -186,7 +186,7 @@ std::vector<double> StrategyProblem::output_error(StrategyKind kind, std::int32_
     const std::int64_t parts = over_nodes(kind) ? ranks / ranks_per_node : experts_sum() ? ranks : top_k;
     std::vector<double> off(static_cast<std::size_t>(hidden)), all(static_cast<std::size_t>(hidden));
     for (std::int64_t part = 0; part < parts; ++part) {
-      // The part's values at most, as they are sent, and the factor that they get at home.
+      // Upper bounds of the part's values as they are sent, and the factor by which home multiplies them.
       std::vector<double> sent(static_cast<std::size_t>(hidden));
       double factor = 1;
       for (std::int64_t k = 0; k < top_k; ++k) {
@@ -221,12 +221,12 @@ std::int64_t StrategyProblem::row_bytes() const {
   if (wire == WireFormat::none) return hidden * static_cast<std::int64_t>(size_bytes(dtype));
   return wire == WireFormat::mxfp8 ? hidden + (hidden + 31) / 32 : hidden + 4;
 }
-/// Of a row on mc2's way home: in f32, or codes with scales of the tokens' type.
+/// Bytes of a row on mc2's way home: f32, or codes with scales of the tokens' type.
 std::int64_t StrategyProblem::home_row_bytes() const {
   return wire == WireFormat::int8 ? hidden + hidden / 8 * static_cast<std::int64_t>(size_bytes(dtype)) : hidden * 4;
 }
 
-/// Of the tp group's outputs; `from_other_nodes`: only those.
+/// Bytes of the tp group's outputs; `from_other_nodes`: only those from other nodes.
 std::int64_t StrategyProblem::gathered_outputs(std::int32_t rank, bool from_other_nodes) const {
   std::int64_t bytes = 0;
   for (std::int32_t peer = rank / tp * tp; peer < rank / tp * tp + tp; ++peer)
@@ -260,7 +260,7 @@ StrategyProblem::Bytes StrategyProblem::received_over_nodes(std::int32_t rank) c
   Bytes bytes;
   bytes.between_nodes =
       (relayed(index) - own_tokens(rank)) * (row_bytes() + top_k * 8) + (nodes - 1) * own_tokens(rank) * partial;
-  const bool sums = sums_home(WireFormat::none);  // within a node results are no codes
+  const bool sums = sums_home(WireFormat::none);  // within a node, results are not quantized
   bytes.all = bytes.between_nodes + of_neighbours * mc2_there(sums) +
               (each - 1) * relayed(index) * mc2_back(sums, hidden * 4) + gathered_outputs(rank, false);
   bytes.between_nodes += gathered_outputs(rank, true);
@@ -270,7 +270,7 @@ StrategyProblem::Bytes StrategyProblem::received_over_nodes(std::int32_t rank) c
 StrategyProblem::Bytes StrategyProblem::received(StrategyKind kind, std::int32_t rank, bool reduced) const {
   Bytes bytes = received_whole(kind, rank);
   if (reduced) return bytes;
-  // Nothing travels within the tp group for the sums.
+  // Without reduction, no sums travel within the tp group.
   const std::int64_t sum_row = hidden * 4, groups = ranks / tp;
   bytes.between_nodes -= gathered_outputs(rank, true);
   if (kind == StrategyKind::multicast) {

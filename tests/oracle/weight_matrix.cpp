@@ -6,7 +6,7 @@
 namespace moecl::test {
 namespace {
 
-/// A sign, `exponent` bits and `mantissa` bits, as IEEE 754 reads them, up to infinities and NaN.
+/// Decodes a sign, `exponent` bits and `mantissa` bits as IEEE 754 does, except infinities and NaN.
 double minifloat(unsigned code, int exponent, int mantissa, int bias) {
   const double sign = (code >> (exponent + mantissa)) & 1U ? -1 : 1;
   const int e = static_cast<int>((code >> mantissa) & ((1U << exponent) - 1));

@@ -3,7 +3,7 @@
 namespace moecl::test::oracle {
 namespace {
 
-/// The rank of each expert: one for each single rank, then consecutive runs, the remainder to the first ranks.
+/// The rank of each expert: one on each single rank, then consecutive runs; the first runs take the remainder.
 std::vector<std::int32_t> owners(std::int32_t experts, std::int32_t ranks, std::int32_t singles) {
   std::vector<std::int32_t> of;
   for (std::int32_t rank = 0; rank < singles; ++rank) of.push_back(rank);

@@ -4,7 +4,7 @@
 #include <new>
 
 namespace {
-thread_local std::uint64_t allocations = 0, failing = 0;  // failing: the number of the one that does; 0: none
+thread_local std::uint64_t allocations = 0, failing = 0;  // failing: number of the one to fail; 0: none
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -1,12 +1,12 @@
 #pragma once
-// An independent witness of allocations: the test program has an operator new of its own, through which calls from
-// anywhere in the process pass.
+// Counts allocations independently of the library: the test program defines operator new itself, so calls from anywhere
+// in the process pass through it.
 #include <cstdint>
 
 namespace moecl::test {
 
-/// The calls of operator new by this thread since construction. In a build with a sanitizer, which brings its own
-/// operator new, there are none.
+/// Counts this thread's calls of operator new since construction. In a build with a sanitizer, which brings its own
+/// operator new, the count stays 0.
 class Allocations {
  public:
   Allocations() : first_(so_far()) {}
@@ -17,17 +17,17 @@ class Allocations {
   std::uint64_t first_;
 };
 
-/// Makes one call of operator new by this thread fail, while it lives.
+/// While it lives, makes one call of operator new by this thread fail.
 class FailingAllocation {
  public:
-  /// @param nth  from now on, from 1
+  /// @param nth  the call that fails, counted from 1, from now on
   explicit FailingAllocation(std::uint64_t nth);
   ~FailingAllocation();
   FailingAllocation(const FailingAllocation&) = delete;
   FailingAllocation& operator=(const FailingAllocation&) = delete;
-  /// Whether there were so many.
+  /// Whether the nth call was made, and so failed.
   bool failed() const;
-  /// Not in a build with a sanitizer.
+  /// False in a build with a sanitizer.
   static bool is_possible();
 };
 

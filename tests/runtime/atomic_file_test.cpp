@@ -11,7 +11,7 @@
 namespace moecl::test {
 namespace {
 
-/// What the thread asks of the disk, in order, while somebody wants to know. Drivers' threads ask it too.
+/// The thread's calls to the disk, in order; null: not recorded. Per thread, as drivers' threads make such calls too.
 thread_local std::vector<std::string>* calls = nullptr;
 
 std::string path_of(int descriptor) {
@@ -21,7 +21,7 @@ std::string path_of(int descriptor) {
 }  // namespace
 }  // namespace moecl::test
 
-// In the place of the C library's, for the library under test too.
+// These functions replace those of the C library, for the library under test too.
 extern "C" int fsync(int descriptor) {
   if (moecl::test::calls) moecl::test::calls->push_back("sync " + moecl::test::path_of(descriptor));
   return static_cast<int>(syscall(SYS_fsync, descriptor));

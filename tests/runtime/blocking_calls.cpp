@@ -24,7 +24,7 @@ void note(const char* name) {
   record().names.emplace_back(name);
 }
 
-/// The function of that name behind this program's own: the ICD loader's.
+/// The ICD loader's function of that name, which this program's own function hides.
 template <class Function>
 Function* behind(Function*, const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));

@@ -1,14 +1,14 @@
 #pragma once
-// An independent witness of host stops: the test program defines OpenCL's blocking functions itself, so calls from
-// anywhere in the process (libmoecl, CLBlast, the test) pass through it on their way to the ICD loader.
+// Detects stops of the host independently of the library: the test program defines OpenCL's blocking functions itself,
+// so calls from anywhere in the process (libmoecl, CLBlast, the test) pass through it on their way to the ICD loader.
 #include <cstddef>
 #include <string>
 #include <vector>
 
 namespace moecl::test {
 
-/// The OpenCL calls since construction, by any thread, that stop the host or let it spin: clFinish, clWaitForEvents,
-/// blocking reads, writes and maps, builds of programs, and queries of an event's status.
+/// Records the OpenCL calls since construction, by any thread, that stop the host or let it spin: clFinish,
+/// clWaitForEvents, blocking reads, writes and maps, builds of programs, and queries of an event's status.
 class BlockingCalls {
  public:
   BlockingCalls();

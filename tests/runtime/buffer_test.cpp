@@ -103,7 +103,7 @@ TEST(WorkspaceLayoutTest, AlignsAndRefusesToOverflow) {
   EXPECT_EQ(layout.total_bytes(), 1024u);
 }
 
-/// Drivers may allocate as late as the first use, so the statuses count wherever they surface.
+/// A driver may allocate as late as the first use, so these statuses mean want of memory in every call.
 TEST(CheckTest, TellsWantOfMemoryFromOtherFailures) {
   for (const int status : {CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_RESOURCES, CL_OUT_OF_HOST_MEMORY}) {
     const Error error = error_of([&] { check_cl(status, "clEnqueueThing"); });

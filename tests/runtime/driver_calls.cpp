@@ -34,7 +34,7 @@ cl_int before(const char* name, cl_mem memory) {
   return action == nullptr ? CL_SUCCESS : (*action)(name, memory);
 }
 
-/// The function of that name behind this program's own: the ICD loader's.
+/// The ICD loader's function of that name, which this program's own function hides.
 template <class Function>
 Function* behind(Function*, const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));

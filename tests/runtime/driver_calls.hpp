@@ -1,5 +1,5 @@
 #pragma once
-// Stands between the library and the driver.
+// Intercepts OpenCL calls between the library and the driver.
 #include <moecl/cl_handles.hpp>
 
 #include <functional>
@@ -7,12 +7,12 @@
 
 namespace moecl::test {
 
-/// What a test does before some calls of OpenCL while an object of this lives; no more than one may. What it gives
-/// instead of CL_SUCCESS is the call's status, and the call is not made.
+/// While it lives, runs a test's action before some OpenCL calls. Only one object may live at a time. If the action
+/// returns another status than CL_SUCCESS, that is the call's status, and the call is not made.
 ///
-/// Stands before clEnqueueCopyBuffer (of the memory that is read), clGetMemObjectInfo and clSetUserEventStatus (of
-/// none).
-/// Threads: the calls' own.
+/// The calls are clEnqueueCopyBuffer (`memory`: the source), clGetMemObjectInfo and clSetUserEventStatus (`memory`:
+/// null).
+/// Threads: the action runs in the thread of the call.
 class BeforeDriverCalls {
  public:
   using Action = std::function<int(std::string_view name, _cl_mem* memory)>;

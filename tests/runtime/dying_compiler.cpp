@@ -1,5 +1,6 @@
-// A layer of the OpenCL loader (OPENCL_LAYERS) whose compiler dies. DYING_COMPILER says how, and of which text in a
-// program's source: "abort:TEXT" and "hang:TEXT" in clBuildProgram, "crash:TEXT" when a kernel of it is first launched.
+// A layer of the OpenCL loader (OPENCL_LAYERS) whose compiler dies of programs with TEXT in their source.
+// DYING_COMPILER says how: "abort:TEXT" and "hang:TEXT" in clBuildProgram, "crash:TEXT" when a kernel of the program is
+// first launched.
 #include <CL/cl.h>
 #include <CL/cl_ext.h>
 
@@ -31,7 +32,7 @@ bool does(const char* what) {
 
 [[noreturn]] void die(int signal) {
   std::fputs("the compiler of a test dies\n", stderr);
-  std::signal(signal, SIG_DFL);  // drivers handle some
+  std::signal(signal, SIG_DFL);  // drivers handle some signals
   std::raise(signal);
   std::abort();
 }

@@ -91,7 +91,7 @@ TEST(EnvironmentTest, OptionsGoFirst) {
   std::vector<std::string> lines;
   ContextOptions options;
   options.log = [&](LogLevel at, std::string_view line) {
-    if (at == LogLevel::info) return;  // what a context says of itself
+    if (at == LogLevel::info) return;  // what a context logs about itself
     lines.push_back(std::string(name(at)) + " " + std::string(line));
   };
   const auto context = Context::create(any_device(), options);

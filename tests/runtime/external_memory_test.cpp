@@ -1,4 +1,4 @@
-// Memory that several contexts share, as far as a machine without an NVIDIA device goes: what is missing is said.
+// Memory that several contexts share, on a machine without an NVIDIA device: errors name what is missing.
 #include "runtime/external_memory.hpp"
 
 #include <moecl/error.hpp>
@@ -26,7 +26,7 @@ TEST(ExternalMemory, SaysWhatOfLibcudaIsMissing) {
   EXPECT_THAT(why("libm.so.6"), HasSubstr("libm.so.6 has no cuInit"));
 }
 
-/// Stands beside the library in a build folder; a bundle has none.
+/// The path of the fake libcuda, which a build folder has beside the library. A bundle has none.
 std::string fake_libcuda() {
   return std::filesystem::path(helper_program()).parent_path().parent_path() / "tests" / "libfake_cuda.so";
 }
@@ -72,7 +72,7 @@ TEST_P(PeerMemoryTest, StoresAreCheckedByArgumentAndByAddress) {
   EXPECT_THAT(error.what(), HasSubstr("other bytes arrived"));
 }
 
-/// A program that ignores its arguments and runs those lines.
+/// The path of a program that ignores its arguments and runs `lines`.
 std::string script(const TempDir& folder, const std::string& lines) {
   const std::string path = folder.file("probe");
   write_text(path, "#!/bin/sh\n" + lines);

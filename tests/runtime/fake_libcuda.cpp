@@ -1,4 +1,4 @@
-// The functions that moecl loads from libcuda, of a driver without devices. FAKE_CUDA_INIT is what cuInit returns.
+// A fake libcuda with the functions that moecl loads. It has no devices, and cuInit returns FAKE_CUDA_INIT.
 #include <cstdlib>
 
 extern "C" {

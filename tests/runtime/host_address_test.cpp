@@ -21,7 +21,7 @@ TEST_P(HostAddress, BothSeeWhatTheOtherWrote) {
   const StreamView stream = device().stream;
   EXPECT_EQ(host_shares_memory(*stream.context), device().caps().platform_name == "Portable Computing Language");
   if (!host_shares_memory(*stream.context)) return;
-  for (int again = 0; again < 20; ++again) {  // a buffer may have the handle of one that has gone
+  for (int again = 0; again < 20; ++again) {  // a buffer may have the handle of a released one
     const Buffer buffer(*stream.context, 4096 + 64 * static_cast<std::uint64_t>(again));
     enqueue_fill(stream, buffer.view(), 0x01010101U * static_cast<std::uint32_t>(again));
     stream.finish();
@@ -36,7 +36,7 @@ TEST_P(HostAddress, BothSeeWhatTheOtherWrote) {
   }
 }
 
-/// Drivers tell that a buffer goes in threads that others may be waiting for.
+/// A driver may report the release of a buffer in a thread for which other threads wait.
 TEST(HostAddresses, BuffersGoWhileOthersAreFound) {
   const TestDevice& on = *devices()[0];
   if (!host_shares_memory(*on.context)) return;

@@ -13,7 +13,7 @@
 namespace moecl::test {
 namespace {
 
-/// Whether the kernel was asked for huge pages where `address` is: "hg" among the VmFlags of its mapping.
+/// Whether the kernel was asked for huge pages at `address`. If so, the VmFlags of its mapping have "hg".
 bool asked_for_huge_pages(const void* address) {
   std::ifstream maps("/proc/self/smaps");
   const auto at = reinterpret_cast<std::uintptr_t>(address);
@@ -30,7 +30,7 @@ bool asked_for_huge_pages(const void* address) {
 
 class HugePagesTest : public OnEveryDevice {
  protected:
-  /// The middle of a new buffer of that size, in the memory of a CPU.
+  /// Whether huge pages were asked for at the middle of a new buffer of that size, in the memory of a CPU.
   bool asked_for(std::uint64_t size_bytes) const {
     const Buffer buffer(*device().context, size_bytes);
     cl_int status = CL_SUCCESS;

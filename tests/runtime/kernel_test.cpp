@@ -42,7 +42,7 @@ class KernelTest : public OnEveryDevice {
   std::unique_ptr<Context> context_;
   Stream stream_;
   Buffer memory_;
-  std::uint64_t probes_ = 0;  ///< built to see what the driver takes
+  std::uint64_t probes_ = 0;  ///< programs built to probe the driver
 };
 MOECL_ON_EVERY_DEVICE(KernelTest);
 
@@ -62,7 +62,7 @@ TEST_P(KernelTest, SaysWhatDoesNotBuildAndWhere) {
        {std::string("broken"), std::string("-DX=1"), device().caps().name, std::string("not_declared_anywhere")})
     EXPECT_THAT(error.what(), HasSubstr(part));
   EXPECT_EQ(programs_built(), 0u);
-  apply(stream_, plus, 0, 1);  // the context goes on
+  apply(stream_, plus, 0, 1);  // the context still works
   stream_.finish();
 }
 
@@ -108,7 +108,7 @@ TEST_P(KernelTest, BuildsEachProgramOnceForManyThreads) {
   EXPECT_EQ(context_->counters().kernels_launched, std::uint64_t{threads} * rounds * 3);
 }
 
-// The wider launch is the first of its width, begins last and ends last: PoCL before 6.0 aborts unless it tells the
+// The wider launch is the first of its width. It begins last and ends last. PoCL before 6.0 aborts unless it tells the
 // code of the two contexts apart.
 TEST_P(KernelTest, LaunchesOfTwoContextsDifferInWidth) {
   const std::unique_ptr<Context> other = Context::create(device().context->devices());
@@ -138,7 +138,7 @@ TEST_P(KernelTest, LaunchesOfTwoContextsDifferInWidth) {
 }
 
 TEST_P(KernelTest, PrintsNothing) {
-  apply(stream_, plus, 0, 1);  // what a driver says while compiling is not ours
+  apply(stream_, plus, 0, 1);  // a driver may print while it compiles
   stream_.finish();
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();

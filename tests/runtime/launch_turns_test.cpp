@@ -13,7 +13,7 @@ namespace {
 
 class LaunchTurnsTest : public OnEveryDevice {
  protected:
-  /// Stands for a launch: it ends when its status is set.
+  /// A user event in place of a launch. The launch ends when the event's status is set.
   cl_event launch() {
     cl_int status = CL_SUCCESS;
     cl_event event = clCreateUserEvent(device().context->handle(), &status);
@@ -23,7 +23,7 @@ class LaunchTurnsTest : public OnEveryDevice {
   }
   static void end(cl_event event, cl_int status) { EXPECT_EQ(clSetUserEventStatus(event, status), CL_SUCCESS); }
 
-  /// What the next launch waits for, once the driver has told of all ends: it may do so from a thread of its own.
+  /// What the next launch waits for, once the driver has reported all ends. It may report from its own thread.
   cl_event before(cl_event expected) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
     cl_event last = turns_.before();

@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
-/// But for the one that is locked.
+/// The files in a folder, without the lock file.
 std::vector<std::string> files_in(const std::string& folder) {
   std::vector<std::string> found;
   for (const auto& file : fs::directory_iterator(folder))
@@ -65,7 +65,7 @@ class ProgramCacheTest : public OnEveryDevice {
     seen.from_disk = context->counters().programs_from_disk - from_disk;
     return seen;
   }
-  /// Those of `scaled`.
+  /// The entries of program `scaled`.
   std::vector<CacheEntry> entries() const {
     std::vector<CacheEntry> all = CacheFolder(folder_).entries();
     std::erase_if(all, [](const CacheEntry& entry) { return entry.program != "scaled"; });
@@ -133,7 +133,7 @@ TEST_P(ProgramCacheTest, RemovesADamagedFileAndBuildsAgain) {
   run(folder_);
   const std::string path = entries().at(0).path, good = read_text(path);
   const std::size_t size = good.size();
-  // Magic, format, label size, key, binary size, label, binary: a flipped bit anywhere.
+  // One flipped bit in each part: magic, format, label size, key, binary size, label, binary.
   for (const std::size_t at : std::vector<std::size_t>{0, 9, 14, 20, 36, 50, size / 2, size - 1}) {
     SCOPED_TRACE(at);
     std::string bad = good;
@@ -161,7 +161,7 @@ TEST_P(ProgramCacheTest, GoesOnWithoutAFolder) {
   const Outcome below_a_file = run(dir_.file("file/x"));
   expect_result(below_a_file, 1);
   EXPECT_THAT(below_a_file.log, HasSubstr("Not a directory"));
-  const Outcome nowhere = run("/proc/moecl/cl");  // takes no folder even from root
+  const Outcome nowhere = run("/proc/moecl/cl");  // not even root can make a folder there
   expect_result(nowhere, 1);
   EXPECT_THAT(nowhere.log, HasSubstr("cannot create folder"));
 }
@@ -184,7 +184,7 @@ TEST_P(ProgramCacheTest, TrustsNoFolderThatOthersMayReplace) {
   expect_result(run(folder_), 0);
 }
 
-/// As umask 002 makes them where each user has a group of their own.
+/// Folders have these modes under umask 002, where each user has a private group.
 TEST_P(ProgramCacheTest, TrustsFoldersThatTheUsersOwnGroupWrites) {
   run(folder_);
   ASSERT_EQ(chmod(dir_.file("a").c_str(), 0775), 0);
@@ -210,7 +210,7 @@ TEST_P(ProgramCacheTest, TrustsNoFolderInThoseOfOthers) {
   ASSERT_EQ(chown(above.c_str(), 0, 0), 0);
 }
 
-/// What stands in the place of an entry is neither waited for nor followed.
+/// In the place of an entry, a FIFO is not waited for and a link is not followed.
 TEST_P(ProgramCacheTest, ReadsRegularFilesOfThisUserAlone) {
   run(folder_);
   const std::string path = entries().at(0).path;
@@ -229,7 +229,7 @@ TEST_P(ProgramCacheTest, ReadsRegularFilesOfThisUserAlone) {
   expect_refused();
   ASSERT_EQ(chmod(path.c_str(), 0666), 0);
   expect_refused();
-  if (geteuid() != 0) return;  // who else may give files away
+  if (geteuid() != 0) return;  // only root may give files away
   ASSERT_EQ(chown(path.c_str(), 12345, 12345), 0);
   expect_refused();
 }

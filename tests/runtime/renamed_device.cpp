@@ -1,4 +1,4 @@
-// A layer of the OpenCL loader (OPENCL_LAYERS) whose devices are called what RENAMED_DEVICE says.
+// A layer of the OpenCL loader (OPENCL_LAYERS) whose devices have the name in RENAMED_DEVICE.
 #include <CL/cl.h>
 
 #include <cstdlib>

@@ -66,7 +66,7 @@ TEST_P(StreamTest, BorrowsEveryHandleAndGivesItBackOnce) {
   const cl_command_queue queue = clCreateCommandQueue(cl, id, 0, &status);
   const cl_mem mem = clCreateBuffer(cl, CL_MEM_READ_WRITE, 64, nullptr, &status);
   ASSERT_EQ(status, CL_SUCCESS);
-  // PoCL's queue holds its last command, and that holds the queue, from the first command on: count after one of ours.
+  // From the first command on, PoCL's queue holds its last command, which holds the queue. So count after a command.
   const cl_int zero = 0;
   ASSERT_EQ(clEnqueueFillBuffer(queue, mem, &zero, 4, 0, 64, 0, nullptr, nullptr), CL_SUCCESS);
   ASSERT_EQ(clFinish(queue), CL_SUCCESS);
@@ -132,7 +132,7 @@ TEST_P(StreamTest, GivesBackAContextThatItCouldNotSetUp) {
   clReleaseContext(cl);
 }
 
-/// Of copies of one device, too.
+/// Also if both contexts are made of copies of one device.
 TEST_P(StreamTest, AContextBeginsWithoutFailedVariants) {
   const auto first = Context::create({context().devices()[0]});
   first->devices()[0].failed_variants->add("variant", "why");
@@ -249,7 +249,7 @@ TEST_P(StreamTest, ABlockingReadReportsAFailedCommand) {
   const BlockingCalls calls;
   std::thread fails_during_read([&] {
     while (calls.names().empty()) std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // noted as it begins
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the call is noted as it begins
     gate.set(-9999);
   });
   int value = -1;

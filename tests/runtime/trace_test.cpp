@@ -197,7 +197,7 @@ TEST_P(TraceTest, FallsBackToHostTimesAndSaysSo) {
     stream.finish();
     const Parsed trace = written();
     EXPECT_EQ(trace.of("kernel").size(), 2u);
-    // A driver may report several completions at once: only together do they have a length for sure.
+    // A driver may report several completions at once. Only both kernels together have a length for sure.
     EXPECT_GT(trace.of("kernel")[1].end_ns, trace.of("kernel")[0].begin_ns);
     EXPECT_THAT(trace.names.at({2, 1}), HasSubstr("host times"));
     const char* reason = device().caps().event_times_usable ? "without profiling" : "no durations";
@@ -227,7 +227,7 @@ TEST_P(TraceTest, ShowsAFailedCommand) {
   clReleaseEvent(gate);
 }
 
-/// As a staged copy does: what the recorded command waits for comes after a span of another thread.
+/// Readers wait for a command. Its gate opens only after another thread has recorded spans, as in a staged copy.
 TEST_P(TraceTest, RecordsWhileReadersWait) {
   const Stream stream(*context_);
   cl_int status = CL_SUCCESS;

@@ -1,4 +1,4 @@
-// Arithmetic and comparisons. Truths are words of 0 or 1.
+// Arithmetic and comparison instructions. A predicate is a word that is 0 or 1.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -19,7 +19,7 @@ void add_integers(Table& table) {
     table["sub" + type] = each_lane<U, U, U>([](U a, U b) { return static_cast<U>(a - b); });
     table["mul.lo" + type] = each_lane<U, U, U>([](U a, U b) { return static_cast<U>(u64{a} * b); });
     table["mad.lo" + type] = each_lane<U, U, U, U>([](U a, U b, U c) { return static_cast<U>(u64{a} * b + c); });
-    // What is divided by 0 is not said; the lanes that do not take part may have it.
+    // The result of a division by 0 is unspecified. It must not trap here: inactive lanes may divide by 0.
     table["div" + type] = each_lane<T, T, T>([](T a, T b) {
       return b == 0                    ? static_cast<T>(-1)
              : b == static_cast<T>(-1) ? static_cast<T>(std::is_signed_v<T> ? -static_cast<U>(a) : a / b)

@@ -1,4 +1,4 @@
-// Jumps, barriers, and what the lanes of a warp do together.
+// Jumps, barriers, and warp-wide operations.
 #include <algorithm>
 
 #include "tests/simulated_gpu/instruction_table.hpp"
@@ -9,9 +9,9 @@ namespace {
 Flow nothing(Warp&, const Instruction&) { return Flow::next; }
 Flow jump(Warp&, const Instruction&) { return Flow::jump; }
 Flow leave(Warp&, const Instruction&) { return Flow::exit; }
-/// All of the warp together.
+/// Waits until all lanes of the warp have arrived.
 Flow meet_warp(Warp& warp, const Instruction&) { return warp.all_are_here() ? Flow::next : Flow::wait; }
-/// Source: PTX ISA, bar: a barrier is complete, and begins anew, once as many warps as awaited have come to it.
+/// Source: PTX ISA, bar: a barrier completes, and is reset, once the awaited number of warps has arrived.
 auto& group_barrier(Warp& warp, const Instruction& instruction) {
   const u32 number = warp.fetch<u32>(instruction.operands[0])[0];
   if (number >= std::size(warp.group.barriers)) throw Fault("bar: no barrier " + std::to_string(number));
@@ -42,7 +42,7 @@ Flow arrive_at_group(Warp& warp, const Instruction& instruction) {
   return Flow::next;
 }
 
-/// Of a warp's lanes, all of which take part.
+/// A reduction over the lanes of a warp. All lanes take part.
 template <class T, class F>
 Flow run_over_lanes(Warp& warp, const Instruction& instruction) {
   if (!warp.all_are_here()) return Flow::wait;

@@ -8,7 +8,7 @@
 namespace simulated_gpu {
 namespace {
 
-/// As many bits from one operand's parts, or to the other's.
+/// Splits a register into the parts of a vector operand, or joins such parts into a register.
 template <class Whole, class Part>
 Flow move_parts(Warp& warp, const Instruction& instruction) {
   const Operand& to = instruction.operands[0];

@@ -1,4 +1,4 @@
-// Copies that go on beside the work-items, and the barriers that count them.
+// Asynchronous copies, and the mbarriers that track them.
 // Source: PTX ISA, sections on cp.async, mbarrier, cp.async.bulk.tensor and tensormap.replace.
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 namespace simulated_gpu {
 namespace {
 
-/// The fourth operand says how many of the bytes there are, or is a predicate: there are none.
+/// The fourth operand is the number of source bytes, or a predicate that makes it 0. The rest is filled with 0.
 template <std::size_t size>
 Flow copy_bytes(Warp& warp, const Instruction& instruction) {
   const Lanes<std::uint64_t> to = addresses(warp, instruction.operands[0]),
@@ -32,7 +32,7 @@ Flow copy_bytes(Warp& warp, const Instruction& instruction) {
   return Flow::next;
 }
 Flow commit_copies(Warp& warp, const Instruction&) {
-  if (!warp.all_are_here()) return Flow::wait;  // groups of single lanes are not simulated
+  if (!warp.all_are_here()) return Flow::wait;  // commit groups of single lanes are not simulated
   warp.copies.commit();
   return Flow::next;
 }
@@ -89,10 +89,10 @@ Flow try_wait(Warp& warp, const Instruction& instruction) {
   return Flow::yield;
 }
 
-/// What a map of a tensor says; how its 128 bytes are used is nobody's business.
+/// The content of a tensor map. Its real layout in 128 bytes is opaque to programs.
 struct TensorMap {
   std::uint64_t address;
-  std::uint64_t strides[4];  ///< bytes from dimension 1 on
+  std::uint64_t strides[4];  ///< in bytes, from dimension 1 on
   std::uint32_t sizes[5], box[5], element_strides[5];
   std::uint32_t last_dimension, element_type, interleave, swizzle, fill;
 };

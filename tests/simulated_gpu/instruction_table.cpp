@@ -17,7 +17,7 @@ Table all_instructions() {
   return table;
 }
 
-/// Without what says how memory is ordered or cached.
+/// The mnemonic without qualifiers for memory ordering and caching.
 std::string plain(std::string_view mnemonic) {
   static const std::set<std::string_view> families = {"ld", "st", "atom", "red"},
                                           left_out = {"volatile", "relaxed", "acquire", "release", "acq_rel",

@@ -6,7 +6,7 @@
 
 #include "tests/simulated_gpu/warp.hpp"
 
-/// What instructions are made of, and the table of them all.
+/// The building blocks of the simulated instructions, and the table of all of them.
 namespace simulated_gpu {
 
 using Table = std::map<std::string, Execute, std::less<>>;
@@ -39,7 +39,7 @@ std::string bits_of() {
   return "b" + std::to_string(8 * sizeof(T));
 }
 
-/// One result of a lane's operands.
+/// Computes each lane's result from that lane's operands.
 template <class F, class Result, class... Arguments>
 Flow run_each_lane(Warp& warp, const Instruction& instruction) {
   return [&]<std::size_t... i>(std::index_sequence<i...>) {
@@ -61,13 +61,13 @@ void for_types(Do add) {
   (add.template operator()<Types>(), ...);
 }
 
-/// For each lane that is set.
+/// Calls `what` for each lane that is set in `lanes`.
 template <class Do>
 void for_lanes(Mask lanes, Do what) {
   for (int lane = 0; lane < warp_lanes; ++lane)
     if (lanes >> lane & 1) what(lane);
 }
-/// Of an operand in brackets.
+/// Each lane's address, given by an operand in brackets: a base and an offset.
 inline Lanes<u64> addresses(const Warp& warp, const Operand& of) {
   Lanes<u64> at = warp.fetch<u64>(of.parts[0]);
   for (u64& one : at) one += of.value;

@@ -1,8 +1,8 @@
-// A layer of the OpenCL loader (OPENCL_LAYERS) that makes a GPU of compute capability 9.0 of PoCL's CPU: buffers,
-// queues and events are PoCL's, programs are PTX, and launches are run by the machine of this folder, while the program
-// that enqueues them waits.
+// An OpenCL loader layer (OPENCL_LAYERS) that turns PoCL's CPU into a GPU of compute capability 9.0. Buffers, queues
+// and events are PoCL's. Programs are PTX. The machine in this folder runs each launch while the program that enqueued
+// it waits.
 //
-// What a launch does that the hardware would not allow ends the process, after it was said.
+// If a launch does something that the hardware does not allow, the layer prints a message and ends the process.
 #include <CL/cl.h>
 #include <CL/cl_ext.h>
 
@@ -217,10 +217,10 @@ cl_int CL_API_CALL set_kernel_arg(cl_kernel handle, cl_uint index, std::size_t s
   return CL_SUCCESS;
 }
 
-/// Where the buffers are that launches had, for as long as they live: PoCL's stay where they are when mapped.
+/// The addresses of the buffers that launches used, kept as long as the buffers live. PoCL maps a buffer in place.
 class KnownBuffers {
  public:
-  /// Around a sub-buffer is the rest of its buffer. @param queue  one with nothing to do
+  /// For a sub-buffer, the whole buffer becomes known, too. @param queue  an idle queue
   Range find(cl_mem buffer, cl_command_queue queue) {
     cl_mem whole = nullptr;
     below->clGetMemObjectInfo(buffer, CL_MEM_ASSOCIATED_MEMOBJECT, sizeof(whole), &whole, nullptr);
@@ -230,7 +230,7 @@ class KnownBuffers {
       const std::lock_guard lock(mutex_);
       if (const auto found = ranges_.find(buffer); found != ranges_.end()) return found->second;
     }
-    // Without that lock: the driver's threads, which this waits for, may be in `forget`.
+    // Not under the lock of `mutex_`: this waits for the driver's threads, which may be in `forget`.
     std::size_t bytes = 0;
     below->clGetMemObjectInfo(buffer, CL_MEM_SIZE, sizeof(bytes), &bytes, nullptr);
     cl_int status = CL_SUCCESS;
@@ -256,10 +256,10 @@ class KnownBuffers {
     ranges_.erase(buffer);
   }
   std::mutex mapping_;
-  mutable std::mutex mutex_;  ///< of ranges_ alone
+  mutable std::mutex mutex_;  ///< guards ranges_ alone
   std::map<cl_mem, Range> ranges_;
 };
-/// Never destroyed: while the process ends, the driver's threads may still be at the last reference to a buffer.
+/// Never destroyed: while the process ends, the driver's threads may still release the last reference to a buffer.
 KnownBuffers& known_buffers = *new KnownBuffers;
 
 void wait_for_queue(cl_command_queue queue, cl_uint waits, const cl_event* wait_list) {
@@ -270,7 +270,7 @@ void wait_for_queue(cl_command_queue queue, cl_uint waits, const cl_event* wait_
   below->clReleaseEvent(before);
 }
 
-/// Comes back when the launch has ended: PoCL 3.1 fails assertions of its own for native kernels and for user events
+/// Returns only when the launch has ended: PoCL 3.1 fails its own assertions for native kernels, and for user events
 /// that other threads set.
 cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel handle, cl_uint dimensions,
                                   const std::size_t* offset, const std::size_t* global, const std::size_t* local,
@@ -307,7 +307,7 @@ cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel handle, cl_u
       const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
       launch.memory.push_back({address, address + bytes.size()});
     }
-    known_buffers.append_to(launch.memory);  // kernels may have left each other addresses
+    known_buffers.append_to(launch.memory);  // kernels may have passed addresses to each other
     const char* seed = std::getenv("SIMULATED_GPU_SEED");
     run(launch, compute_units, seed == nullptr ? 1 : static_cast<unsigned>(std::atoi(seed)));
   } catch (const std::exception& error) {

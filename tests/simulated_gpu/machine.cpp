@@ -8,7 +8,7 @@ namespace simulated_gpu {
 namespace {
 
 constexpr int longest_turn = 64;         // instructions
-constexpr int longest_silence = 100000;  // turns in which nothing happens
+constexpr int longest_silence = 100000;  // consecutive turns in which nothing happens
 
 class Machine {
  public:
@@ -30,7 +30,7 @@ class Machine {
 
  private:
   std::uint32_t items() const { return launch_.items[0] * launch_.items[1] * launch_.items[2]; }
-  /// A compute unit has room for as many as its memory and 2048 work-items allow.
+  /// A compute unit holds as many work-groups as its local memory and 2048 work-items allow.
   std::uint64_t most_resident() const {
     const std::uint64_t by_items = 2048 / std::max(items(), 32U),
                         by_memory = 228 * 1024 / (launch_.shared_bytes + 1024);
@@ -54,7 +54,7 @@ class Machine {
     spare_registers_.pop_back();
     return taken;
   }
-  /// To its warps, from any one on.
+  /// Gives each warp of the group a turn, starting with a random warp.
   void give_turns(Group& group) {
     const std::size_t first = random_() % group.warps.size();
     for (std::size_t i = 0; i < group.warps.size(); ++i) {
@@ -70,7 +70,7 @@ class Machine {
   void finish_some(AsyncOperations& operations) {
     while (!operations.empty() && is_time()) operations.finish_one(), silence_ = 0;
   }
-  /// In any order.
+  /// The boxes arrive in random order.
   void copy_some_boxes(Group& group) {
     while (!group.boxes.empty() && is_time()) {
       std::swap(group.boxes[random_() % group.boxes.size()], group.boxes.back());

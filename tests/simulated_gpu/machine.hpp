@@ -3,9 +3,9 @@
 
 namespace simulated_gpu {
 
-/// Runs a launch on a GPU that takes its time: warps have turns of any length in any order, and what is asynchronous
-/// happens at any time from when it is asked for to when it is waited for, as the seed has it.
-/// @throws Fault  the hardware does not allow what the program does, or it waits for ever
+/// Runs a launch with arbitrary timing, which the seed determines. Warps get turns of any length in any order. An
+/// asynchronous operation completes at any time between its issue and the wait for it.
+/// @throws Fault  the program does something that the hardware does not allow, or it waits forever
 void run(const Launch& launch, int compute_units, unsigned seed);
 
 }  // namespace simulated_gpu

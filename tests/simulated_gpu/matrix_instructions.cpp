@@ -1,4 +1,4 @@
-// Tensor cores.
+// Tensor core instructions.
 // Source: PTX ISA, register fragments of mma.m16n8k16, mma.m16n8k32, ldmatrix, stmatrix and wgmma, and wgmma's matrix
 // descriptor.
 #include <algorithm>
@@ -28,7 +28,7 @@ struct Int8 {
 };
 template <class Element>
 using SumOf = decltype(Element::decode(0));
-/// Bytes of an element, and how many k a product of tensor cores takes.
+/// Bytes of an element, and the K of one tensor core instruction.
 template <class Element>
 constexpr int size_of = std::is_same_v<Element, Bf16> || std::is_same_v<Element, F16> ? 2 : 1;
 template <class Element>
@@ -41,7 +41,7 @@ auto element(std::uint32_t word, int i) {
   return Element::decode(static_cast<std::conditional_t<bits == 16, std::uint16_t, std::uint8_t>>(word >> i * bits));
 }
 
-/// 16 rows of a left operand from the four registers of a warp's lanes.
+/// Collects the 16 rows of a left operand from its fragment, four registers of each lane.
 template <class Element>
 void rows_of_registers(SumOf<Element> (&rows)[16][product_k<Element>], const std::uint32_t* const (&words)[4]) {
   constexpr int in_word = 4 / size_of<Element>;
@@ -119,7 +119,7 @@ Flow store_transposed_matrices(Warp& warp, const Instruction& instruction) {
   return Flow::next;
 }
 
-/// A matrix in local memory, in the 128-byte swizzle.
+/// A matrix descriptor of wgmma: a matrix in local memory, in the 128-byte swizzle.
 struct Descriptor {
   std::uint64_t start, leading, stride;
 
@@ -129,14 +129,14 @@ struct Descriptor {
       throw Fault("wgmma: a descriptor of another swizzle than of 128 bytes from its start");
   }
   static std::uint64_t swizzled(std::uint64_t address) { return address ^ (address >> 7 & 7) << 4; }
-  /// 16 bytes of a row from a byte on, rows being lines.
+  /// Address of 16 bytes of a row, from `byte` on. K-major: a line of 128 bytes belongs to one row.
   std::uint64_t in_rows(int row, int byte) const { return swizzled(start + row / 8 * stride + row % 8 * 128 + byte); }
-  /// 8 numbers from a column on, k being lines.
+  /// Address of 8 numbers, from `column` on. A line of 128 bytes belongs to one k.
   std::uint64_t in_columns(int column, int k) const {
     return swizzled(start + column / 64 * leading + k / 8 * stride + k % 8 * 128 + column % 64 * 2);
   }
 };
-/// 16 bytes of an operand.
+/// The elements in 16 bytes of an operand.
 template <class Element>
 auto elements_at(Warp& warp, std::uint64_t address) {
   constexpr int count = 16 / size_of<Element>;
@@ -152,15 +152,15 @@ auto elements_at(Warp& warp, std::uint64_t address) {
 template <class Element>
 constexpr bool is_f8 = size_of<Element> == 1 && std::is_same_v<SumOf<Element>, float>;
 
-/// Exponents of 8-bit floats lie within `f8_exponents` of 0. Those of zero and of what is no number are far from them,
-/// so that a sum of two tells.
+/// Exponents of 8-bit floats lie within `f8_exponents` of 0. Zero, infinities and NaN have exponents far from these, so
+/// that the sum of two exponents reveals them.
 constexpr int f8_exponents = 32, zero_exponent = -1000, nan_exponent = 10000;
 int f8_exponent(float x) { return x == 0 ? zero_exponent : std::isfinite(x) ? std::ilogb(x) : nan_exponent; }
 
-/// `sum` plus the products of a step as Hopper's wgmma adds those of fp8: what each has below 2^-13 of the largest
-/// one's exponent is cut off before they are added. Exponents of products are those of both factors together. Source:
-/// an H200's results for tests/kernels_cl/quantized_gemm_test.cpp, whose largest errors this gives to the last digit in
-/// four of eight products and to 1.5 % in the others; DeepSeek-V3's report speaks of about 14 bits.
+/// `sum` plus the products of a K-step, as Hopper's wgmma adds fp8 products: before the addition, the bits of each term
+/// below 2^-13 of the largest term's exponent are cut off. A product's exponent is the sum of its factors' exponents.
+/// Source: an H200's results for tests/kernels_cl/quantized_gemm_test.cpp, whose largest errors this gives to the last
+/// digit in four of eight products and to 1.5 % in the others; DeepSeek-V3's report speaks of about 14 bits.
 float add_f8_products(float sum, const float* a, const int* a_exponents, const float* b, const int* b_exponents) {
   constexpr int depth = product_k<Fp8<moecl::fp8_e4m3fn>>;
   int of_products = zero_exponent;
@@ -181,7 +181,7 @@ float add_f8_products(float sum, const float* a, const int* a_exponents, const f
   return static_cast<float>((std::trunc(sum / unit) + units) * unit);
 }
 
-/// The warp's 16 rows of the product of a warp group, which has a column for every two of its registers.
+/// Computes the warp's 16 rows of the warp group's product, which has two columns for each accumulator register.
 template <class Element>
 void finish_product(Warp& warp, const Instruction& instruction, std::uint64_t a_bits, std::uint64_t b_bits, bool adds) {
   using Sum = SumOf<Element>;
@@ -196,7 +196,7 @@ void finish_product(Warp& warp, const Instruction& instruction, std::uint64_t a_
   } else {
     const Descriptor at(a_bits);
     const int first = static_cast<int>(warp.number % 4) * 16;
-    if (size_of<Element> == 2 && operands[operands.size() - 2].value == 1) {  // by k
+    if (size_of<Element> == 2 && operands[operands.size() - 2].value == 1) {  // a line for each k
       for (int k = 0; k < depth; ++k)
         for (int row = 0; row < 16; row += chunk) {
           const auto elements = elements_at<Element>(warp, at.in_columns(first + row, k));

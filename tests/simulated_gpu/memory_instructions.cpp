@@ -58,7 +58,7 @@ Flow atomic(Warp& warp, const Instruction& instruction) {
   Lanes<T> before{};
   for (int lane = 0; lane < warp_lanes; ++lane) {
     if (!(warp.lanes >> lane & 1)) continue;
-    // Launches of several queues may be under way.
+    // Launches of several queues may run at the same time.
     std::atomic_ref<T> at(*reinterpret_cast<T*>(memory_at<space>(warp, base[lane] + address.value, sizeof(T))));
     before[lane] = at.load();
     while (!at.compare_exchange_weak(before[lane], Change{}(before[lane], a[lane], b[lane]))) {

@@ -9,7 +9,7 @@
 namespace simulated_gpu {
 namespace {
 
-// As NVIDIA's compiler has them, and clang does not. Functions are not simulated.
+// Names that NVIDIA's compiler has and clang does not. Functions are inlined, as calls are not simulated.
 const char prelude[] = R"(#define asm __asm__
 #define inline inline __attribute__((always_inline))
 #define native_exp(x) exp(x)
@@ -39,7 +39,7 @@ Compiled compile(const std::string& source, const std::string& options) {
   if (std::system(command.c_str()) == 0) compiled.ptx = text_of(out);
   compiled.log = text_of(log);
   std::filesystem::remove_all(folder);
-  // What the driver says its programs are for.
+  // The target that the driver's programs name.
   if (const std::size_t at = compiled.ptx.find(".target sm_80"); at != std::string::npos)
     compiled.ptx.replace(at, 13, ".target sm_90");
   return compiled;

@@ -4,10 +4,10 @@
 namespace simulated_gpu {
 
 struct Compiled {
-  std::string ptx;  ///< empty when it did not compile
+  std::string ptx;  ///< empty if the source did not compile
   std::string log;
 };
-/// OpenCL C as NVIDIA's driver takes it, by clang.
+/// Compiles OpenCL C, as NVIDIA's driver accepts it, with clang.
 Compiled compile(const std::string& source, const std::string& options);
 
 }  // namespace simulated_gpu

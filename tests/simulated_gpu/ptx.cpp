@@ -72,7 +72,7 @@ class Parser {
     if (!take('.')) fault("no directive");
     return "." + word();
   }
-  /// With dots and colons: a mnemonic, or a special register.
+  /// A name with dots and colons: a mnemonic, or a special register.
   std::string dotted() {
     std::string name = word();
     while (at_ + 1 < text_.size() && (text_[at_] == '.' || text_.compare(at_, 2, "::") == 0)) {
@@ -120,7 +120,7 @@ class Parser {
     const Declared declared = declaration();
     std::vector<std::uint8_t>& bytes = module_.variables[declared.name];
     if (bytes.empty()) bytes.resize(declared.bytes + declared.alignment);
-    // Aligned as the heap is not.
+    // The heap may align less than the declaration asks for.
     const std::size_t skew = -reinterpret_cast<std::uintptr_t>(bytes.data()) % declared.alignment;
     std::uint8_t* to = bytes.data() + skew;
     addresses_[declared.name] = reinterpret_cast<std::uintptr_t>(to);
@@ -133,7 +133,7 @@ class Parser {
     take(';');
   }
 
-  /// The compiler leaves copies of what it has inlined; a call would be an unknown instruction.
+  /// The compiler leaves copies of functions that it has inlined. A call would be an unknown instruction.
   void skip_function() {
     while (at_ < text_.size() && text_[at_] != '{' && text_[at_] != ';') ++at_;
     int depth = 0;
@@ -299,7 +299,7 @@ class Parser {
       made.kind = Operand::Kind::special, made.value = static_cast<std::uint64_t>(found->second);
       return made;
     }
-    // Launches begin at 0: what libclc's get_global_offset reads.
+    // libclc's get_global_offset reads this register. Launches begin at 0.
     if (name.rfind("%envreg", 0) == 0) return made;
     const auto found = addresses_.find(name);
     if (found == addresses_.end()) fault("no register or variable " + name);

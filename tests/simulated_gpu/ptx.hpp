@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-/// Programs in PTX, as far as compilers of OpenCL C write them, taken apart for a Warp to run.
+/// Parses PTX programs into a form that a Warp can run. Covers the PTX that compilers of OpenCL C write.
 /// Source: PTX ISA 8.6
 namespace simulated_gpu {
 
@@ -17,13 +17,13 @@ struct Instruction;
 enum class Flow {
   next,
   jump,   ///< the active lanes go to the instruction's target
-  wait,   ///< the active lanes come back to it once others have gone on
-  yield,  ///< as next, once others have had a turn
+  wait,   ///< the active lanes repeat the instruction once other lanes have gone on
+  yield,  ///< as `next`, once other lanes and warps have had a turn
   exit,
 };
 using Execute = Flow (*)(Warp&, const Instruction&);
 
-/// What a program, or a launch of it, did that the hardware does not allow.
+/// A program, or a launch of it, did something that the hardware does not allow.
 struct Fault : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -47,12 +47,12 @@ enum class Special {
 
 struct Operand {
   enum class Kind {
-    lanes32,   ///< a register of up to 32 bits; `value` is the word of the warp's registers where it begins
-    lanes64,   ///< of 64 bits
+    lanes32,   ///< a register of up to 32 bits; `value` is its first word in the warp's registers
+    lanes64,   ///< the same, of 64 bits
     constant,  ///< `value`: an immediate, or the address of a variable
     special,   ///< `value`: a Special
     local,     ///< `value`: an offset in each lane's local memory
-    parts,     ///< a vector, or an address: base, `value` bytes from it, and a box's place
+    parts,     ///< a vector, or an address: a base, an offset of `value` bytes, and a box's coordinates
   };
   Kind kind = Kind::constant;
   std::uint64_t value = 0;
@@ -63,7 +63,7 @@ struct Operand {
 struct Instruction {
   Execute execute = nullptr;
   std::vector<Operand> operands;  ///< the result first
-  std::int64_t guard = -1;        ///< word of its predicate, or -1
+  std::int64_t guard = -1;        ///< first word of its predicate register, or -1
   bool guard_is_negated = false;
   int target = 0;
   std::string text;
@@ -89,8 +89,8 @@ struct Module {
   std::map<std::string, Entry, std::less<>> entries;
 };
 
-/// The instructions that a Warp knows, by mnemonic, without what says how memory is ordered or cached.
-/// @throws Fault  none has the name
+/// Finds the instruction of a mnemonic. Qualifiers for memory ordering and caching are ignored.
+/// @throws Fault  no instruction has that name
 Execute find_instruction(std::string_view mnemonic);
 
 }  // namespace simulated_gpu

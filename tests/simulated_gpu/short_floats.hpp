@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-/// Numbers of 16 and 8 bits as the hardware has them: every NaN that it makes is the same one.
+/// Floats of 16 and 8 bits as the hardware encodes them: every NaN that it produces has the same code.
 namespace simulated_gpu {
 
 struct Bf16 {
@@ -18,7 +18,7 @@ struct F16 {
   static std::uint16_t encode(float value) { return std::isnan(value) ? 0x7fff : moecl::f16_from_f32(value); }
 };
 
-/// a b + c of two halves.
+/// a * b + c for each of the two 16-bit halves of a word.
 template <class Float>
 std::uint32_t fma_of_pairs(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
   std::uint32_t pair = 0;

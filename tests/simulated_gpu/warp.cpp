@@ -73,7 +73,7 @@ std::uint64_t Warp::bits_of(const Operand& from, int lane) const {
     case Special::laneid:
       return lane;
     case Special::smid:
-      return (*group.random)() % group.compute_units;  // it may be another one at any time
+      return (*group.random)() % group.compute_units;  // it may be another one at each read
   }
   return 0;
 }
@@ -154,7 +154,7 @@ Warp::State Warp::turn(int instructions) {
   for (; instructions > 0; --instructions) {
     if (splits_.size() != 1 || splits_.front().lanes == 0) merge();
     if (splits_.empty()) return State::done;
-    // Who is behind goes first, so that lanes that parted meet again.
+    // The lanes that are furthest behind go first, so that diverged lanes meet again.
     const auto ready = std::find_if(splits_.begin(), splits_.end(), [](const Split& split) { return !split.waits; });
     if (ready == splits_.end()) return State::waits;
     if (static_cast<std::size_t>(ready->at) >= code.size()) throw Fault("the end of the code without ret");

@@ -14,10 +14,10 @@ inline constexpr int warp_lanes = 32;
 template <class T>
 using Lanes = std::array<T, warp_lanes>;
 using Mask = std::uint32_t;
-/// What memory holds before it is written: NaN as a number of any type, and an index far outside.
+/// Fills memory before it is written: reads as NaN in every float type, and as an index far out of range.
 inline constexpr std::uint8_t poison = 0xff;
 
-/// Memory that a launch may touch.
+/// A range of memory that a launch may access.
 struct Range {
   std::uintptr_t begin, end;
 };
@@ -26,15 +26,15 @@ struct Launch {
   const Entry* entry;
   std::array<std::uint32_t, 3> groups, items;
   std::vector<std::uint8_t> parameters;
-  std::size_t shared_bytes;  ///< of the entry's variables and those that are parameters
+  std::size_t shared_bytes;  ///< local memory of the entry's variables and of its parameters
   std::vector<Range> memory;
 };
 
-/// A barrier that counts arrivals and bytes, as it lies in local memory.
-/// Source: PTX ISA, "mbarrier"; how its 64 bits are used is not said there
+/// An mbarrier as it lies in local memory. It counts arrivals and bytes.
+/// Source: PTX ISA, "mbarrier"; the layout of its 64 bits is not specified there
 struct Barrier {
   std::uint64_t expected : 20, left : 20;
-  std::uint64_t bytes : 21;  ///< to come, modulo 2^21: some may come before they are expected
+  std::uint64_t bytes : 21;  ///< still to come, modulo 2^21: bytes may come before they are expected
   std::uint64_t phase : 1, is_valid : 1;
 
   static Barrier of(std::uint32_t arrivals) { return {arrivals & 0xfffff, arrivals & 0xfffff, 0, 0, 1}; }
@@ -45,8 +45,9 @@ struct Barrier {
 };
 static_assert(sizeof(Barrier) == 8);
 
-/// Which of a work-group's local memory work-items have written themselves, or had written by cp.async, since when:
-/// tensor cores and bulk copies see it once a warp that knows of it, or the one that wrote it, has fenced the proxies.
+/// Tracks when work-items, directly or by cp.async, last wrote each part of a work-group's local memory. Tensor cores
+/// and bulk copies see such a write only after a proxy fence. Either the writing warp must execute the fence, or the
+/// warp that then starts the tensor core or bulk copy.
 /// Source: PTX ISA, "proxies" and "fence.proxy"
 class ProxyFences {
  public:
@@ -57,7 +58,7 @@ class ProxyFences {
     for (std::uint64_t i = address / granule; i <= (address + bytes - 1) / granule; ++i) written_[i] = {now_, warp};
   }
   void fence(std::uint32_t warp) { fenced_[warp] = now_++; }
-  /// @throws Fault  a copy unit or tensor core, on behalf of that warp, may not see what was written there
+  /// @throws Fault  a copy unit or tensor core that works for that warp may not see the last write there
   void check(std::uint64_t address, std::uint32_t warp) const {
     const Written& at = written_[address / granule];
     if (at.when > fenced_[warp] && at.when > fenced_[at.by])
@@ -75,7 +76,7 @@ class ProxyFences {
   std::uint64_t now_ = 1;
 };
 
-/// A work-group with the compute unit's memory that it has.
+/// A work-group, and the local memory that it occupies on its compute unit.
 struct Group {
   const Launch* launch;
   std::array<std::uint32_t, 3> id;
@@ -84,13 +85,13 @@ struct Group {
   std::vector<std::uint8_t> shared;
   ProxyFences proxies;
   std::vector<Warp> warps;
-  std::vector<std::function<void()>> boxes;  ///< copies of tensors under way
+  std::vector<std::function<void()>> boxes;  ///< copies of tensor boxes in flight
   struct {
     std::uint32_t arrived = 0, generation = 0;
   } barriers[16];
 
   std::uint32_t living_warps() const;
-  /// @throws Fault  it is not all inside
+  /// @throws Fault  the bytes are not all inside local memory
   std::uint8_t* shared_at(std::uint64_t address, std::size_t bytes);
   Barrier barrier_at(std::uint64_t address) {
     Barrier barrier;
@@ -108,7 +109,7 @@ struct Group {
   void arrive(std::uint64_t address, std::uint32_t count);
 };
 
-/// What a warp began, in order.
+/// One asynchronous operation of a warp. They finish in the order in which they began.
 struct Begun {
   int number;  ///< of the commit group
   std::function<void()> finish;
@@ -117,7 +118,7 @@ class AsyncOperations {
  public:
   void add(std::function<void()> finish) { begun_.push_back({committed_, std::move(finish)}); }
   void commit() noexcept { ++committed_; }
-  /// All but the last so many commit groups.
+  /// Finishes all but the last `groups` commit groups.
   void finish_but(int groups) { finish_until(committed_ - groups); }
   void finish_one() {
     if (begun_.empty()) return;
@@ -139,12 +140,12 @@ class AsyncOperations {
 
 class Warp {
  public:
-  /// `registers`: room for them
+  /// `registers`: storage for the warp's registers
   Warp(Group& its_group, std::uint32_t its_number, std::vector<std::uint32_t> registers);
   std::vector<std::uint32_t> take_registers() noexcept { return std::move(registers_); }
 
   enum class State { ran, waits, done };
-  /// Some instructions.
+  /// Runs at most `instructions` instructions.
   State turn(int instructions);
   bool is_done() const noexcept { return splits_.empty(); }
   std::string where() const;
@@ -156,7 +157,7 @@ class Warp {
   AsyncOperations copies, products;
   std::uint32_t barrier_generation = 0;
   bool is_at_barrier = false;
-  std::optional<std::uint64_t> polls_since;  ///< the group's barrier_changes when it found none of use
+  std::optional<std::uint64_t> polls_since;  ///< the group's barrier_changes when a try_wait last failed
 
   Mask living() const noexcept { return living_; }
   bool all_are_here() const noexcept { return lanes == living_; }
@@ -193,11 +194,11 @@ class Warp {
         if (lanes >> lane & 1) set_bits(to, lane, widened(from[lane]));
     }
   }
-  /// A register's lanes themselves, for what is written after its instruction.
+  /// The words of a register's lanes, for results that are written after their instruction.
   std::uint32_t* words(const Operand& of) { return &registers_[of.value]; }
-  /// Of the launch, aligned to their size as far as 16.
+  /// Global memory of the launch. The address must be aligned to `bytes`, at most to 16.
   std::uint8_t* global_at(std::uint64_t address, std::size_t bytes);
-  /// The same, at any address.
+  /// The same, without alignment.
   std::uint8_t* global_bytes(std::uint64_t address, std::size_t bytes);
   bool is_local(std::uint64_t address) const noexcept {
     const auto begin = reinterpret_cast<std::uintptr_t>(local_.data());

@@ -3,10 +3,10 @@
 
 usage: adding_test.py BUILD_DIR SCRATCH_DIR PAGE HEADING
 
-Of the section's blocks, `sh` is run. `diff` is applied: a patch without numbers, a line "@@" between the hunks of a file.
-What a hunk replaces must be in the file exactly once. The lines of the indented block are run last.
-There `cmake --build` compiles what changed, and each test source that a line names, and links it in front of what
-BUILD_DIR has: whatever defines a name first is taken. BUILD_DIR must be built.
+The section's `sh` blocks are run. Its `diff` blocks are applied: patches without numbers, with a line "@@" between the
+hunks of a file. The text that a hunk replaces must be in the file exactly once. The lines of the indented block run
+last. There `cmake --build` compiles the changed files and each test source that a line names. It links them in front of
+the objects of BUILD_DIR, because the linker takes the first definition of a name. BUILD_DIR must be built.
 """
 import concurrent.futures
 import filecmp
@@ -26,7 +26,7 @@ COPY = SCRATCH / "tree"
 MADE = COPY / "build/ci"
 NOT_COPIED = {ROOT / "build", ROOT / ".git", ROOT / "bench/results", ROOT / "tests/data"}
 LINKED = "tests/data"
-# What every test needs of the tests' own program.
+# The sources of the tests' program that every test needs.
 FRAME = ("tests_main.cpp", "devices.cpp", "host/files.cpp", "host/file_reads.cpp", "runtime/driver_calls.cpp", "runtime/blocking_calls.cpp")
 
 
@@ -81,7 +81,7 @@ def changed():
 
 
 def commands():
-    """(source, command) of all, also of those that are compiled together: each is compiled alone here."""
+    """(source, command) of all sources. Sources of a unity build are compiled one by one here."""
     for entry in json.loads((MADE / "compile_commands.json").read_text()):
         file, command = pathlib.Path(entry["file"]), entry["command"]
         yield file, command
@@ -93,7 +93,7 @@ def commands():
 
 
 def compile_sources(names):
-    """As CMake would: (target, object) of each. A kernel's text is a source that is made of it."""
+    """Compiles as CMake would: (target, object) of each. For a kernel's text, it compiles the generated source."""
     made = {COPY / name if name.suffix not in (".cl", ".json") else MADE / f"kernels_cl/{name.name}.cpp" for name in names}
     found = {file: command for file, command in commands() if file in made}
     if missing := [file for file in made if file.suffix in (".cpp", ".c") and file not in found]:
@@ -110,7 +110,7 @@ def compile_sources(names):
 
 
 def link(target, ours):
-    """`target` as BUILD_DIR links it, with `ours` before all else; of the tests' sources `ours` alone."""
+    """Links `target` as BUILD_DIR does, with `ours` first. Of the tests' sources only `ours` are linked."""
     command = run("ninja", "-C", BUILD, "-t", "commands", target).splitlines()[-1]
     words = shlex.split(command.split("&&")[1])
     if target == "moecl_tests":

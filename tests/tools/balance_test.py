@@ -26,7 +26,7 @@ class Balance(CommandTest):
         return json.loads(self.balance(case, policy, "--json"))
 
     def expect_ranks(self, got, expected, current, ranks, any_rank):
-        """The experts of each rank (`any_rank`: dealt to whichever); those that stay keep their place."""
+        """Checks the experts of each rank (`any_rank`: ranks in any order). Experts that stay keep their place."""
         for row, wanted, old in zip(got, expected, current, strict=True):
             of_rank, of_wanted = ([sorted(rank) for rank in rows_of_ranks(table, ranks)] for table in (row, wanted))
             self.assertEqual(*((sorted(of_rank), sorted(of_wanted)) if any_rank else (of_rank, of_wanted)))
@@ -71,7 +71,7 @@ class Balance(CommandTest):
                                    if got["physical_to_logical"] in tables else answers[0])
 
     def test_own_policy(self):
-        """The fullest rank has no more than theirs, every expert has a place, and moves have a price."""
+        """The fullest rank has no more load than by the published policy. Every expert has a place. Moves cost."""
         for path in sorted((DATA / "eplb").glob("deepseek-*.json"))[::6]:
             case = json.loads(path.read_text())
             if "expected" not in case:
@@ -91,7 +91,7 @@ class Balance(CommandTest):
         return path, {name: values for name, (_, values) in load(path).items()}
 
     def test_record(self):
-        """Ids and counts are those that PyTorch chose; the loads of places add up to them."""
+        """Ids and counts are those of PyTorch. The loads of places add up to the counts."""
         chosen = load(golden("qwen2-moe-e16k4") / "golden.safetensors")["topk_ids"][1]
         counts = numpy.bincount(chosen.ravel(), minlength=16)
         for options in ((), ("--ranks", 2, "--ep", "--redundant-experts", 4), ("--ranks", 4, "--tp", 2, "--strategy", "allgather")):

@@ -61,7 +61,7 @@ class Bench(CommandTest):
             self.assertGreater(run["% of roof"], 0)
             if run["name"] == NAME:  # 4 tokens x 8 experts x 2048 x 2048 multiply-adds
                 self.assertAlmostEqual(run["GFLOP/s"] * seconds, 2e-9 * 4 * 8 * 2048 * 2048, delta=1e-3)
-            if run["name"].startswith("down"):  # of half as many columns
+            if run["name"].startswith("down"):  # half as many columns
                 self.assertAlmostEqual(run["GFLOP/s"] * seconds, 1e-9 * 4 * 8 * 2048 * 2048, delta=1e-3)
             if run["name"].startswith("layer"):
                 self.assertGreater(run["us:grouped_gemm"], 0)
@@ -190,7 +190,7 @@ class Bench(CommandTest):
         self.refused(2, "--strategy mc2 without --ep", "bench", "--ranks", 2, "--no-ep", "--strategy", "mc2", "--list")
 
     def test_interrupted(self):
-        """What was measured before it was stopped is in the report."""
+        """The report has what was measured before the command was stopped."""
         report = self.folder / "interrupted.html"
         command = subprocess.Popen([MOECL, "bench", *MODEL[:4], "--min-time", "0.2", "--experts", "8", "--schemes", "bf16",
                                     "--filter", "^grouped_gemm/", "--tokens", "1,2,3,4,5,6,7,8", "--report", report],
@@ -210,13 +210,13 @@ class Bench(CommandTest):
         return int(caught, 16) >> number - 1 & 1
 
     def test_interrupted_twice(self):
-        """The second signal ends it at once, whichever it is."""
+        """The second signal ends the command at once, whichever signal it is."""
         for numbers in ((signal.SIGINT, signal.SIGTERM), (signal.SIGTERM, signal.SIGTERM)):
             with self.subTest(numbers):
                 command = subprocess.Popen([MOECL, "bench", *MODEL[:4], "--min-time", "60", "--experts", "8", "--schemes", "bf16",
                                             "--filter", "^grouped_gemm/", "--tokens", "1,2"], stdout=subprocess.PIPE, text=True)
                 with command:
-                    command.stdout.readline()  # the heading: signals are noted from then on
+                    command.stdout.readline()  # the heading: signals are noted from here on
                     command.send_signal(numbers[0])
                     while self.catches(command.pid, numbers[1]):  # until the first is noted: two at once may be one
                         time.sleep(0.01)
@@ -224,7 +224,7 @@ class Bench(CommandTest):
                     self.assertEqual(command.wait(20), -numbers[1])
 
     def test_tune_dense(self):
-        """What was measured here goes before what was shipped, says so, and is ignored aloud when it is damaged."""
+        """A table measured here precedes the shipped one and says so. A damaged table is ignored with a warning."""
         home = {"XDG_DATA_HOME": str(self.folder)}
         table = self.folder / "moecl/tuning/dense_backend.json"
         tune = "tune", "--platform", "Portable", "--filter", "dense", "--time-limit"
@@ -261,7 +261,7 @@ class Bench(CommandTest):
         self.refused(2, "frobnicate", "tune", "--filter", "frobnicate", "--platform", "Portable")
 
     def test_tune_keeps_its_time(self):
-        """Also where a driver compiles when the time is over, as it does with an empty cache, and does not end."""
+        """Also if a driver still compiles when the time is over, as with an empty cache, and does not end."""
         dying = {"OPENCL_LAYERS": str(MOECL.parent / "tests/libdying_compiler.so"), "DYING_COMPILER": "hang:void combine("}
         for limit, compiler in ((0.5, {}), (4, {}), (4, dying)):
             cache = tempfile.mkdtemp(dir=self.folder)
@@ -273,7 +273,7 @@ class Bench(CommandTest):
             self.assertEqual(done.returncode, 0 if "\nwrote " in done.stdout else 1, done)
 
     def test_interrupted_tune(self):
-        """What was measured before it was stopped is in the table."""
+        """The table has what was measured before the command was stopped."""
         command = subprocess.Popen([MOECL, "tune", "--platform", "Portable", "--filter", "dense", "--time-limit", "1000"],
                                    env={**os.environ, "XDG_DATA_HOME": str(self.folder)}, stdout=subprocess.PIPE, text=True)
         with command:
@@ -285,7 +285,7 @@ class Bench(CommandTest):
         self.assertGreaterEqual(len(entry["dense"] + entry["batched"]), 1)
 
     def test_tune_operators(self):
-        """A measured table is that of the next run; one with nonsense is ignored aloud; choices show in the trace."""
+        """The next run uses a measured table. Nonsense is ignored with a warning. The trace shows the choices."""
         home = {"XDG_DATA_HOME": str(self.folder)}
         table = self.folder / "moecl/tuning/operators.json"
         tune = "tune", "--platform", "Portable", "--time-limit", 10000, "--filter"
@@ -300,7 +300,7 @@ class Bench(CommandTest):
         table.write_text(json.dumps({"entries": [entry]}))
         self.assertIn(f"wrote {table}", self.succeed(*tune, "grouped_gemm/f32", **home))
         entry, = json.loads(table.read_text())["entries"]
-        self.assertEqual(entry["choices"]["combine/lanes"], 16)  # what was not measured again is kept
+        self.assertEqual(entry["choices"]["combine/lanes"], 16)  # a choice that was not measured again is kept
         products = {name: rows for name, rows in entry["choices"].items() if name.startswith("grouped_gemm/f32/f32/")}
         self.assertLessEqual({"grouped_gemm/f32/f32/t0_tile", "grouped_gemm/f32/f32/t0_tile16"}, set(products))
         self.assertEqual(sorted(map(str, products.values())), ["0"] * (len(products) - 1) + ["any"])

@@ -17,7 +17,7 @@ class Browser:
         self.answers, from_browser = os.pipe()
 
         def at_3_and_4():
-            """Where --remote-debugging-pipe wants them; copies first, as either may have the other's number."""
+            """For --remote-debugging-pipe. Copies the pipes first, as either may have the other's number."""
             copies = os.dup(to_browser), os.dup(from_browser)
             os.dup2(copies[0], 3)
             os.dup2(copies[1], 4)
@@ -67,7 +67,7 @@ class Browser:
         return answer["result"]
 
     def open(self, path, width, dark):
-        """Loads a file as wide as that. @return  the addresses that it asked for, itself among them"""
+        """Loads a file at that width. @return  the addresses that the page asked for, its own among them"""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
         self.events = []
@@ -84,7 +84,7 @@ class Browser:
         return answer["result"]["value"]
 
     def picture(self, height=None):
-        """PNG of the page's upper end, or of all of it."""
+        """PNG of the page's upper end, or of the whole page."""
         width, full = self.run("[innerWidth, document.documentElement.scrollHeight]")
         clip = {"x": 0, "y": 0, "width": width, "height": min(height or full, full), "scale": 1}
         return base64.b64decode(self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)["data"])

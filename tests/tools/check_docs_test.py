@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHECK = ROOT / "tools" / "check_docs.py"
 sys.path.insert(0, str(CHECK.parent))
 import check_docs
-# What a stranger looks for, the file that has it, and words of it.
+# What a newcomer looks for: the file that has it, and words of that file.
 THINGS = {
     "run it in two commands": ("README.md", "./tools/quickstart"),
     "the shortest program": ("README.md", "layer.forward(stream, forward)"),

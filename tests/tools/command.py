@@ -62,9 +62,9 @@ class CommandTest(unittest.TestCase):
         self.folder = pathlib.Path(holder.name)
 
     def start(self, *arguments, **environment):
-        """Runs the command; keywords are environment variables. Left out of stderr are lines of Mesa's own log, which warns of
-        some kernels as it compiles them, not when they are in its cache, and lines of progress, which a slow machine gets.
-        Whoever names PoCL has no other driver, whose start takes twice the time of all else in a warm process."""
+        """Runs the command; keywords are environment variables. Removed from stderr: lines of Mesa's log, which warns
+        of some kernels only as it compiles them, and lines of progress, which a slow machine prints. If arguments name
+        PoCL alone, rusticl is off, because its start takes twice the time of all else in a warm process."""
         alone = {"RUSTICL_ENABLE": ""} if "Portable" in arguments and "rusticl" not in arguments else {}
         done = subprocess.run([MOECL, *map(str, arguments)], env={**os.environ, **alone, **environment}, capture_output=True,
                               encoding="utf-8", errors="backslashreplace", timeout=300)

@@ -218,7 +218,7 @@ class Progress(CommandTest):
         self.assertEqual(self.on_terminal(*self.VERIFY, "--quiet", NO_COLOR="1").replace("\r\n", "\n"), lines)
 
     def test_log(self):
-        """Where stderr is no terminal, what ends within ten seconds has no line."""
+        """If stderr is no terminal, work that ends within ten seconds has no line."""
         done = subprocess.run([MOECL, *map(str, self.VERIFY)], capture_output=True, text=True)
         self.assertNotIn("\r", done.stderr)
         self.assertRegex(done.stderr, r"\A(moecl: verify: [0-9] of 3 after [0-9]+ s\n)*\Z")

@@ -175,7 +175,7 @@ class Refusals(CommandTest):
                          (3, f"moecl: {self.folder}/???\u00e9?????? is not a directory\n".encode()))
 
     def test_names_of_devices_and_folders(self):
-        """They are shown, and not obeyed, by what prints them in tables and lines, and as JSON."""
+        """Tables, lines and JSON show control characters in such names; a terminal must not obey them."""
         case = self.folder / "case\x1b[2J\u202e"
         case.symlink_to(golden("mixtral-e8k2"))
         text = self.succeed("verify", case, "--platform", "Portable")

@@ -51,7 +51,7 @@ class Run(CommandTest):
                 numpy.testing.assert_array_equal(found["expert_counts"][1], reference["expert_counts"])
 
     def test_cold_run_is_silent(self):
-        """No cache knows the kernels, so the driver compiles each: the warnings that it counts belong nowhere."""
+        """No cache has the kernels, so the driver compiles each. Its counts of warnings must appear nowhere."""
         for where in ("helper", "in_process"):  # a helper keeps what the driver says
             with self.subTest(where):
                 text = self.succeed("verify", golden("mixtral-e8k2"), "--platform", "Portable", MOECL_COMPILE=where,
@@ -64,7 +64,7 @@ class Run(CommandTest):
         source = "--input", case / "golden.safetensors", "--tensor", "bf16.hidden_states"
         summary, found = self.run_layer(case, *source)
         self.assertEqual(summary["dtype"], "bf16")  # the checkpoint's own
-        # Activated rows are rounded where a variant of the device's own multiplies bf16, as `verify` allows for.
+        # Activated rows are rounded if the device has its own variant for bf16. `verify` allows for that.
         device, = (d for d in json.loads(self.succeed("devices", "--json")) if "Portable" in d["platform"])
         plain = device["grouped_gemm"]["bf16"].startswith("t0_")
         self.assert_close(found["output"][1], reference["bf16.output_ref"], 2e-5 if plain else 2**-8)
@@ -172,7 +172,7 @@ class Run(CommandTest):
                 self.assertGreater(summary["workspace_bytes"], 0)
 
     def test_ranks(self):
-        """The tensors of one rank, whoever has which tokens; and what the exchange took."""
+        """The tensors are those of one rank, for any distribution of the tokens. Also: the bytes of the exchange."""
         case, tokens = golden("qwen2-moe-e16k4"), 9
         _, alone = self.run_layer(case, "--tokens", tokens)
         hidden, top_k, ranks = 64, 4, 4
@@ -192,17 +192,17 @@ class Run(CommandTest):
                     self.assertRegex(transport, r"^\d -> \d: shared_context: same device, ")
                 self.assertEqual(summary["host_syncs"], syncs)
                 names = {kernel["name"] for kernel in summary["kernels"]}
-                chooses = "route_tokens" if strategy == "all2allv" else "gating_top_k"  # which sorts what it chose
+                chooses = "route_tokens" if strategy == "all2allv" else "gating_top_k"  # which also sorts
                 self.assertLessEqual({chooses, "expert_sort", "grouped_gemm", "combine"}, names)
                 exchanged = summary["bytes_exchanged"]
-                if strategy == "mc2":  # everyone's tokens and ids; room for a row of each expert back
+                if strategy == "mc2":  # all tokens and ids; back: room for a row of each expert
                     self.assertEqual(exchanged, (ranks - 1) * tokens * 4 * (hidden + top_k + top_k * hidden))
-                if strategy == "allgather":  # everyone's tokens; everyone's partial sums of one's own
+                if strategy == "allgather":  # all tokens; back: a partial sum of every rank
                     self.assertEqual(exchanged, (ranks - 1) * tokens * 4 * (hidden + 2 * top_k + hidden))
                 self.assertEqual(summary["combine_form"], "rows" if strategy in ("mc2", "all2allv") else "partial_sums")
         summary, found = self.run_layer(case, "--tokens", tokens, "--ranks", ranks, "--ep", "--strategy", "mc2",
                                         "--dtype", "bf16")
-        self.assertEqual(summary["combine_form"], "partial_sums")  # with weights that go there, so as allgather
+        self.assertEqual(summary["combine_form"], "partial_sums")  # weights are sent along, as with allgather
         self.assertEqual(summary["bytes_exchanged"], (ranks - 1) * tokens * (2 * hidden + 4 * 2 * top_k + 4 * hidden))
         _, one = self.run_layer(case, "--tokens", tokens, "--dtype", "bf16")
         self.assert_close(found["output"][1], one["output"][1], 1e-6)
@@ -221,7 +221,7 @@ class Run(CommandTest):
         self.assertIn("300 tokens", summary["strategy"]["reason"])
 
     def test_own_placement(self):
-        """The table of a file, or what `balance` prints: of that layer among those with experts (here all but the first)."""
+        """The table of a file, or of `balance`. Layers count among those with experts (here all but the first)."""
         case, experts = golden("deepseek-v3-e32k8-g8"), 32
         _, alone = self.run_layer(case, "--tokens", 9)
         loads = {"layers": 2, "experts": experts, "slots": 40, "ranks": 4, "loads": [[1] * experts, list(range(experts))]}
@@ -273,7 +273,7 @@ class Run(CommandTest):
                 self.refused(2, expected, "run", case, *wrong)
 
     def test_placement_wire_and_nodes(self):
-        """What was chosen shows, and less crosses between nodes than without them."""
+        """The summary shows the choices, and fewer bytes cross between nodes."""
         case, tokens, ranks = golden("deepseek-v3-e32k8-g8"), 12, 4
         hidden, experts, top_k = 96, 32, 8
         _, alone = self.run_layer(case, "--tokens", tokens)
@@ -288,14 +288,14 @@ class Run(CommandTest):
         self.assertEqual(summary["topology"], {"nodes": 2, "ranks_per_node": 2})
         self.assertIn("over 2 nodes of 2 ranks in two levels", summary["strategy"]["reason"])
         self.assertIn("physical_experts", {kernel["name"] for kernel in summary["kernels"]})
-        # Every token once to the other node, with ids and weights, and its sum back.
+        # Every token goes once to the other node, with ids and weights. Its sum comes back.
         self.assertEqual(summary["bytes_between_nodes"], tokens * (hidden * 4 + 8 * top_k + hidden * 4))
         summary, found = self.run_layer(case, *options, "--redundant-experts", 4, "--placement", "round_robin", "--wire", "int8")
         self.assertEqual(summary["placement"]["experts"], experts + 4)
         self.assertIn("instead of round_robin: redundant experts", summary["placement"]["reason"])
         numpy.testing.assert_array_equal(found["topk_ids"][1], alone["topk_ids"][1])  # logical ones
         self.assert_close(found["output"][1], alone["output"][1], 4e-2)
-        # Every token to every rank, with ids, and a row of each expert back: codes and scales.
+        # Every token goes to every rank, with ids. A row of each expert comes back: codes and scales.
         self.assertEqual(summary["bytes_exchanged"], (ranks - 1) * tokens *
                          (hidden + 4 + 4 * top_k + top_k * (hidden + hidden // 8 * 4)))
         for wire, scales in (("fp8", 4), ("mxfp8", hidden // 32)):
@@ -304,7 +304,7 @@ class Run(CommandTest):
             self.assert_close(found["output"][1], alone["output"][1], 8e-2)
             self.assertEqual(summary["bytes_exchanged"], (ranks - 1) * tokens *
                              (hidden + scales + 4 * top_k + top_k * hidden * 4))
-            # The codes that the experts' products would make of the rows anyway.
+            # The codes are those that the experts' products would make of the rows anyway.
             _, expected = self.run_layer(case, "--tokens", tokens, "--quantize", wire + "_w8a8")
             _, found = self.run_layer(case, *options, "--wire", wire, "--quantize", wire + "_w8a8")
             self.assert_close(found["output"][1], expected["output"][1], 1e-6)
@@ -538,7 +538,7 @@ class OtherVerbs(CommandTest):
         self.assertEqual(first, {file.name: file.read_bytes() for file in (self.folder / "first").iterdir()})
 
     def test_interrupted_generate(self):
-        """Of a checkpoint that was interrupted nothing is left."""
+        """Nothing is left of an interrupted checkpoint."""
         for number in (signal.SIGINT, signal.SIGTERM):
             with self.subTest(number):
                 command = subprocess.Popen([MOECL, "generate", self.folder / "new", "--shape", "mixtral-8x7b"])

@@ -53,7 +53,7 @@ class Compile(CommandTest):
                 self.assertIn("as was seen before", warm.stderr)  # and not tried again
 
     def test_the_next_product_is_taken(self):
-        """Of bf16, which has a variant of its own where the processor multiplies it."""
+        """A product of bf16, which has its own variant where the processor multiplies bf16."""
         device, = (d for d in json.loads(self.succeed("devices", "--json")) if "Portable" in d["platform"])
         if not device["avx512_bf16"]:
             self.skipTest("one variant multiplies all types on this processor")
@@ -101,7 +101,7 @@ class Compile(CommandTest):
 
     def test_in_process(self):
         done = self.run_with("abort:" + REPLACED, MOECL_COMPILE="in_process")
-        self.assertEqual(done.returncode, -6)  # what the helper is for
+        self.assertEqual(done.returncode, -6)  # the case that the helper prevents
 
     def test_options(self):
         self.refused(2, "MOECL_COMPILE: expected helper or in_process, got 'elsewhere'", "run", golden("mixtral-e8k2"), MOECL_COMPILE="elsewhere")

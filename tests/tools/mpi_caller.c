@@ -1,5 +1,5 @@
-// An engine that has initialised MPI itself: joins over a communicator of its own, in which its processes count
-// backwards, and counts how many duplicates of that are left.
+// An engine that has initialised MPI itself. It joins over its own communicator, in which its processes count
+// backwards, and counts how many duplicates of the communicator are left.
 //
 // usage: mpi_caller single|funneled|serialized COUNT...    for each process of the communicator, how many ranks it has
 // Each process prints a line: its number, what became of it, and the duplicates.
@@ -43,7 +43,7 @@ static void* meet(void* of) {
   return NULL;
 }
 
-/// Those ranks, each in a thread of its own.
+/// The ranks meet at a barrier, each in its own thread. Returns how many failed.
 static int all_meet(moecl_rank_group* group, const int32_t* ranks, int32_t count) {
   struct member members[MOST_RANKS];
   pthread_t threads[MOST_RANKS];
@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(engine, &process);
   MPI_Comm_create_keyval(count_copy, count_delete, &key, NULL);
   MPI_Comm_set_attr(engine, key, &duplicates);
-  ++duplicates;  // the engine's own
+  ++duplicates;  // the engine's communicator itself
 
   const int32_t count = atoi(argv[2 + process]);
   moecl_context* context = NULL;
@@ -102,5 +102,5 @@ int main(int argc, char** argv) {
   MPI_Comm_free(&engine);
   MPI_Finalize();
   fflush(stdout);
-  _exit(0);  // what MPI itself leaks is not looked for
+  _exit(0);  // MPI itself leaks: no leak check
 }

@@ -1,4 +1,4 @@
-// Preloaded, stops a process of MPI as MPI begins or ends.
+// A library to preload. It stops a process of MPI as MPI begins or ends.
 //
 // MOECL_TEST_STOPPED  the number of the process, and "begins" or "ends": 1:begins
 #include <signal.h>

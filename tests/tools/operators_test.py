@@ -94,7 +94,7 @@ class OperatorsTest(command.CommandTest):
     def test_every_recorded_operator_is_listed_with_its_parameters(self):
         listed = {about["operator"]: {field["name"] for field in about["fields"]}
                   for about in json.loads(self.succeed("op", "--list", "--json"))}
-        # What the first version gives is recorded beside the second one's outputs.
+        # The result of the first version is recorded beside the outputs of the second one.
         remarks = {"active_pairs", "x_is_list", "weight_is_list", "expand_idx_v1"}
         for case in sorted(CASES.glob("*/*.json")):
             rules = json.loads(case.read_text())
@@ -118,7 +118,7 @@ class OperatorsTest(command.CommandTest):
                 path = self.copy(case)
                 dtype, values = load(path.with_suffix(".safetensors"), raw=True)[output]
                 wrong = values.copy()
-                # Bits of the upper half of the first element, of each of two packed values.
+                # Flips bits in the upper half of the first element, and of each of two values packed into it.
                 wrong.view(numpy.uint8).reshape(-1)[wrong.itemsize - 1] ^= 0x66
                 self.change(path, output, values=wrong)
                 done = self.op(path, "--check")

@@ -19,7 +19,7 @@ STANDS_FOR = {
     "--time-limit 60": "--time-limit 2", "--repetitions 5": "--repetitions 2", "--tokens 1,16,128,512": "--tokens 1,16", "--tokens 512": "--tokens 16",
     "--compare Portable rusticl": "--compare Portable rusticl --shapes olmoe-1b-7b --tokens 1",
 }
-# Options that make a command small: of released models a small one, with few experts.
+# Options that make a command small: a small released model, with few experts.
 SMALL = {"bench": " --min-time 0.001 --experts 8", "generate": " --experts 8"}
 MODELS = r"(qwen3-30b-a3b|mixtral-8x7b)(,[\w,.-]+)?(?= |$)"
 SLOWER = {"bench": (0, 1), "tune": (0, 1)}  # than the baseline, and too slow to measure anything in the time

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ranks of the command that are processes: what it started itself, what is joined by a name, and those of MPI.
+"""Ranks of the command that are processes: started by the command, joined by a name, or of MPI.
 
 usage: processes_test.py MOECL DATA_DIR [unittest option...]
 """
@@ -15,7 +15,7 @@ import unittest.mock
 from command import DATA, MOECL, CommandTest, golden, main
 
 STRATEGIES = ("mc2", "allgather", "all2allv", "multicast")
-# Of the goldens: plain, with shared experts, of 16 bits, of codes, of no token.
+# Golden models: plain, with shared experts, of 16 bits, of codes, without tokens.
 SAMPLE = ("mixtral-e8k2", "qwen3-moe-e64k8", "deepseek-v3-fp8block-e8k4", "qwen3-moe-e128k8-bf16", "mixtral-t0")
 EVERY = os.environ.get("MOECL_TEST_ALL") == "1"
 CASES = sorted(path.name for path in (DATA / "goldens").iterdir()) if EVERY else SAMPLE
@@ -43,7 +43,7 @@ def shared_files():
 class Processes(CommandTest):
     @classmethod
     def setUpClass(cls):
-        """Compiles what lost ranks and those that are left run: who compiles hears of no loss."""
+        """Compiles the kernels first: a rank that is still compiling does not notice a lost rank."""
         super().setUpClass()
         subprocess.run([MOECL, *LONG_RUN, "--ranks", "3", "--launch", "threads"], check=True, timeout=300, capture_output=True)
 
@@ -85,7 +85,7 @@ class Processes(CommandTest):
                 self.assertEqual(self.tensors("mixtral-e8k2", 4, strategy, *options, "--launch", "processes")[1], expected)
 
     def test_threads_of_processes(self):
-        """Two of each process: bits, and what each pair has."""
+        """Two ranks of each process: the bits, and each pair's transport."""
         for number, (case, strategy) in enumerate(zip(SAMPLE, (*STRATEGIES, STRATEGIES[0]), strict=True)):
             ranks = (4, 3)[number % 2]
             with self.subTest(case=case, strategy=strategy, ranks=ranks):
@@ -112,7 +112,7 @@ class Processes(CommandTest):
                     self.assertIn(f": {way}: another process, ", summary["transports"][0])
 
     def test_threads_of_processes_of_mpi(self):
-        """Two ranks of each process: bits, bytes, and what each pair has."""
+        """Two ranks of each process: bits, bytes, and each pair's transport."""
         for case, strategy in itertools.product(CASES, STRATEGIES) if EVERY else zip(SAMPLE, STRATEGIES):
             threads, expected = self.tensors(case, 4, strategy)
             for mpi, way in itertools.product(MPIRUN, ("mpi", "shared_memory")):
@@ -164,14 +164,14 @@ class Processes(CommandTest):
                         self.assertTrue(line.endswith("; duplicates 0, then 0"), line)
 
     def begin(self, *options, by=()):
-        """A command that runs for long, when its ranks are there; and its ranks."""
+        """Starts a command that runs for long."""
         run = subprocess.Popen([*by, MOECL, *LONG_RUN, "--repeat", "1000000", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                encoding="utf-8", env={**os.environ, **AS_ROOT})
         self.addCleanup(run.kill)
         return run
 
     def wait_for_group(self, run, ranks):
-        """Their processes, once all of them compute."""
+        """The processes of the ranks, once all of them compute."""
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             children = children_of(run.pid)
@@ -197,7 +197,7 @@ class Processes(CommandTest):
                 self.assertRegex(messages, rf"\Amoecl: [^\n]*rank 1 \(process {ranks[1]}\) [^\n]*\n\Z")
                 for rank in ranks:
                     self.assertFalse(pathlib.Path(f"/proc/{rank}").exists())
-        # Groups of other tests have theirs while they join.
+        # Groups of other tests have such files while they join.
         deadline = time.monotonic() + 60
         while (left := shared_files() - before) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -224,7 +224,7 @@ class Processes(CommandTest):
         self.assertFalse([rank for rank in ranks if pathlib.Path(f"/proc/{rank}").exists()])
 
     def wait_for_mpi(self, run, mpi, count):
-        """Its processes in order, once all of them compute."""
+        """The processes of MPI in order, once all of them compute."""
         name, deadline = {"openmpi": "OMPI_COMM_WORLD_RANK=", "mpich": "PMI_RANK="}[mpi], time.monotonic() + 120
         found = {}
         while time.monotonic() < deadline:
@@ -244,7 +244,7 @@ class Processes(CommandTest):
         self.fail(f"the processes of {mpi} did not begin: {found}")
 
     def test_a_process_of_mpi_that_is_stopped_ends_the_job(self):
-        """Also one of several ranks, and the one that speaks for all."""
+        """Also a process of several ranks, and the process that prints."""
         for mpi, processes, options, victim, named in (("openmpi", 3, (), 1, "1"), ("mpich", 3, (), 0, "0"),
                                                        ("openmpi", 2, ("--ranks-per-process", "2"), 1, "[23]"),
                                                        ("mpich", 2, ("--ranks-per-process", "2"), 0, "[01]")):
@@ -261,7 +261,7 @@ class Processes(CommandTest):
                 self.assertRegex(said[0], f"rank {named} of MPI ")
 
     def test_a_process_that_is_stopped_as_mpi_begins_or_ends_ends_the_job(self):
-        """Within the deadline, for which MPI itself would wait; the first process that is left says it."""
+        """Within the deadline, although MPI itself would wait. The first process that is left prints the reason."""
         for (mpi, words), (victim, when) in itertools.product((("openmpi", "Open MPI"), ("mpich", "MPICH")),
                                                               ((0, "begins"), (1, "begins"), (0, "ends"), (2, "ends"))):
             with self.subTest(mpi=mpi, victim=victim, when=when):
@@ -303,7 +303,7 @@ class Processes(CommandTest):
             self.assertRegex(transport, rf"^\d -> \d: {way}")
 
     def test_a_node_that_is_cut_off_is_named(self):
-        """Within the deadline, by the rank that prints; mpirun, and all on both nodes, end with code 4."""
+        """Within the deadline, by the rank that prints. mpirun and all processes of both nodes end with code 4."""
         cut_after, deadline = 8, 4  # MPI itself begins within both
         begin = time.monotonic()
         run = subprocess.Popen([TWO_NODES, MOECL, "run", golden("mixtral-e8k2"), "--platform", "Portable", "--tokens", "8", "--repeat",
@@ -321,7 +321,7 @@ class Processes(CommandTest):
         self.assertLess(time.monotonic() - begin, cut_after + deadline + 10)  # the machine runs other tests too
 
     def test_processes_share_the_cores(self):
-        """Each has its part of PoCL's threads, and no other's cores, unless a launcher or the environment says otherwise."""
+        """Each has its own part of PoCL's threads and cores, unless a launcher or the environment says otherwise."""
         cores, processes = os.cpu_count(), ("--launch", "processes")
         share = f", 2 processes share {cores} cores: {max(1, cores // 2)} thread"
         own = f", bound to {'a core' if cores < 4 else 'cores'} of its own"

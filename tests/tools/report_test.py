@@ -141,7 +141,7 @@ class Report(CommandTest):
         self.assertEqual({row["device"] for row in rows}, {"NVIDIA H100 80GB HBM3", LONG_DEVICE})
 
     def test_faults_are_seen(self):
-        """What each measure is for: the page with that fault has it."""
+        """Each measure finds its fault in a page that has it."""
         runs = [results("a device", "0123456789ab", 1, 1), results("a device", "0123456789ac", 2, 4)]
         for run in runs:
             del run["benchmarks"][5 * len(TOKENS):]

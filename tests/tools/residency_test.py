@@ -46,7 +46,7 @@ class Residency(CommandTest):
         self.assertEqual(ranks["residency"]["policy"], "least-stale")
 
     def test_prefetch(self):
-        """The same experts come before the first pass. A trace has what brought them."""
+        """The same experts are loaded before the first pass. The trace shows what loaded them."""
         trace, out = self.folder / "trace.json", self.folder / "out.safetensors"
         run = ("qwen3-moe-e64k8", "--tokens", 1, "--repeat", 2, "--memory-budget", "25%", "--residency", "lru")
         for missed in ("fetched", "in-place"):
@@ -63,7 +63,7 @@ class Residency(CommandTest):
         self.refused(2, "--prefetch: needs a --memory-budget", "run", golden("qwen3-moe-e64k8"), "--prefetch")
 
     def test_prefetch_over_ranks(self):
-        """Each rank brings what the token of the first one chooses at its places."""
+        """Each rank loads the experts at its places that the token of the first rank chooses."""
         trace, out, without = self.folder / "trace.json", self.folder / "out.safetensors", self.folder / "without.safetensors"
         run = ("qwen3-moe-e64k8", "--tokens", 1, "--repeat", 2, "--memory-budget", "50%", "--residency", "lru", "--ranks", 2, "--ep")
         for strategy in ("mc2", "allgather"):

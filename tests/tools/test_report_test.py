@@ -23,18 +23,18 @@ class TestReport(unittest.TestCase):
         self.devices([])
 
     def devices(self, devices):
-        """What the command of this build says of devices."""
+        """Makes a `moecl` command that prints `devices`."""
         command = self.build / "moecl"
         command.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(devices)}\nEND\n")
         command.chmod(0o755)
 
     def ran(self, name, seconds=1.0, status="run", output=""):
-        """A test of ctest."""
+        """Adds a test to the results of ctest."""
         case = xml.etree.ElementTree.SubElement(self.suite, "testcase", name=name, time=str(seconds), status=status)
         xml.etree.ElementTree.SubElement(case, "system-out").text = output
 
     def counted(self, name, tests, failures=0, errors=0, disabled=0, **kernels):
-        """What its process wrote, where it is of GoogleTest."""
+        """Writes the results of a GoogleTest process."""
         report = {"tests": tests, "failures": failures, "errors": errors, "disabled": disabled}
         report.update({f"kernels on {platform}": str(count) for platform, count in kernels.items()})
         (self.build / "results" / (name.replace("/", ".") + ".json")).write_text(json.dumps(report))

@@ -1,6 +1,6 @@
-// What the library does in a process of its own, since a driver may die of it. The library starts this program.
-//   helper compile         compiles programs, which come on standard input, a socket, and answers there
-//   helper probe UUID...   prints which of those devices' kernels reach whose memory
+// The library starts this program for work that it does in a separate process, since a driver may die of that work.
+//   helper compile         compiles the programs that come on standard input, a socket, and answers there
+//   helper probe UUID...   prints which of these devices' kernels reach the memory of which other device
 #include <cstdio>
 #include <exception>
 #include <poll.h>
@@ -14,14 +14,14 @@
 namespace {
 
 int compile() {
-  // A compiler that never comes back would outlive who waited for it.
+  // Without this thread, a compiler that never returns would outlive the process that waited for it.
   std::thread([] {
     pollfd owner{STDIN_FILENO, POLLRDHUP, 0};
     while (poll(&owner, 1, -1) < 0) continue;
     _exit(0);
   }).detach();
   moecl::serve_compiler(STDIN_FILENO);
-  _exit(0);  // drivers have threads of their own, whose end need not be waited for
+  _exit(0);  // does not wait for the end of the drivers' threads
 }
 
 }  // namespace

@@ -3,9 +3,10 @@
 
 namespace moecl::npu {
 
-/// Scores of every expert, the best k of them and their weights: `y` has the scores of the chosen without bias, divided
-/// by their sum + eps (norm_type 1, or renorm 1) and times routed_scaling_factor. f32 inside, rounded once to x's
-/// dtype. Equal scores go to the lower expert; a row of NaN chooses experts 0 to k - 1.
+/// Computes the scores of all experts, chooses the best k, and computes their weights. `y` holds the scores of the
+/// chosen experts without bias, times routed_scaling_factor. With norm_type 1 or renorm 1 the scores are first divided
+/// by their sum + eps. f32 arithmetic, rounded once to x's dtype. Of equal scores the lower expert wins; a row of NaN
+/// chooses experts 0 to k - 1.
 ///
 /// Source: npu_moe_gating_top_k
 struct MoeGatingTopKArgs {
@@ -13,15 +14,15 @@ struct MoeGatingTopKArgs {
   std::int64_t k = 1;                  ///< Range: [1, k_group * E / group_count]
   TensorView bias;                     ///< optional. Shape: [E], a float type: added for the choice only
   std::int64_t k_group = 1;            ///< groups that are kept
-  std::int64_t group_count = 1;        ///< equal runs of more than 2 experts; 1: no groups
+  std::int64_t group_count = 1;        ///< groups are equal runs of more than 2 experts; 1: no groups
   std::int64_t group_select_mode = 0;  ///< a group's score: 0 its maximum, 1 the sum of its best two
-  std::int64_t renorm = 0;             ///< 1: softmax scores of the chosen are divided by their sum as well
+  std::int64_t renorm = 0;             ///< 1: with softmax, too, the chosen scores are divided by their sum
   std::int64_t norm_type = 0;          ///< 0 softmax, 1 sigmoid
   bool out_flag = false;               ///< whether `out` is wanted
   double routed_scaling_factor = 1;
   double eps = 1e-20;
   TensorView y;           ///< out. Shape: [..., k], x's dtype
-  TensorView expert_idx;  ///< out. Shape: [..., k] i32, by falling score with bias
+  TensorView expert_idx;  ///< out. Shape: [..., k] i32, by descending score with bias
   TensorView out;         ///< out with out_flag. Shape: as x, f32: the scores of all experts, without bias
 };
 void infer(MoeGatingTopKArgs& args);
@@ -29,7 +30,7 @@ std::uint64_t workspace_bytes(const MoeGatingTopKArgs& args, const Device& devic
 OperatorCost cost(const MoeGatingTopKArgs& args);
 void moe_gating_top_k(StreamView stream, const MoeGatingTopKArgs& args, const Call& how = {});
 
-/// Softmax of every row, then the best k. Finished tokens get expert E, "no expert", and ordinary weights.
+/// Softmax of every row, then the best k. Finished tokens get expert id E, "no expert", and their ordinary weights.
 ///
 /// Source: npu_moe_gating_top_k_softmax
 struct MoeGatingTopKSoftmaxArgs {
@@ -45,7 +46,7 @@ std::uint64_t workspace_bytes(const MoeGatingTopKSoftmaxArgs& args, const Device
 OperatorCost cost(const MoeGatingTopKSoftmaxArgs& args);
 void moe_gating_top_k_softmax(StreamView stream, const MoeGatingTopKSoftmaxArgs& args, const Call& how = {});
 
-/// As moe_gating_top_k_softmax, or with renorm 1 the softmax over the k best values only.
+/// As moe_gating_top_k_softmax. With renorm 1 the softmax is taken over the k best values only.
 ///
 /// Source: npu_moe_gating_top_k_softmax_v2
 struct MoeGatingTopKSoftmaxV2Args {

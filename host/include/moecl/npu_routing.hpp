@@ -3,19 +3,19 @@
 
 #include <optional>
 
-/// Operators that bring tokens into expert order and back. N tokens, K experts a token, S = N * K slots, H hidden size.
+/// Operators that bring tokens into expert order and back. N tokens, K experts each, S = N * K slots, H hidden size.
 namespace moecl::npu {
 
-/// Rows in expert order, the first version: experts are not counted, row_idx names the slots.
+/// Gathers rows in expert order. The first version: experts are not counted, and row_idx numbers the slots.
 ///
 /// Source: npu_moe_init_routing
 struct MoeInitRoutingArgs {
   TensorView x;                    ///< Shape: [N, H] f32, f16 or bf16
   TensorView row_idx;              ///< Shape: [N, K] i32, each of [0, S) once; column-major: row_idx[i, k] = k * N + i
   TensorView expert_idx;           ///< Shape: [N, K] i32. Range: [0, 2^24)
-  std::int64_t active_num = 0;     ///< tokens whose worth of rows is made: min(active_num, N) * K
+  std::int64_t active_num = 0;     ///< limits the number of rows to min(active_num, N) * K
   TensorView expanded_x;           ///< out. Shape: [min(active_num, N) * K, H], x's dtype
-  TensorView expanded_row_idx;     ///< out. Shape: [S] i32: the row of the slot that row_idx calls i
+  TensorView expanded_row_idx;     ///< out. Shape: [S] i32: element i is the row of the slot with row_idx i
   TensorView expanded_expert_idx;  ///< out. Shape: [S] i32: the experts of the rows, ascending
 };
 void infer(MoeInitRoutingArgs& args);
@@ -29,57 +29,63 @@ void moe_init_routing(StreamView stream, const MoeInitRoutingArgs& args, const C
 struct MoeComputeExpertTokensArgs {
   TensorView sorted_expert_for_source_row;  ///< Shape: [S] i32, ascending
   std::int64_t num_expert = 0;              ///< Range: [1, 2^31)
-  TensorView total_rows_before_expert;      ///< out. Shape: [num_expert] i32: rows up to and with each expert
+  TensorView total_rows_before_expert;      ///< out. Shape: [num_expert] i32: rows up to and including each expert
 };
 void infer(MoeComputeExpertTokensArgs& args);
 std::uint64_t workspace_bytes(const MoeComputeExpertTokensArgs& args, const Device& device);
 OperatorCost cost(const MoeComputeExpertTokensArgs& args);
 void moe_compute_expert_tokens(StreamView stream, const MoeComputeExpertTokensArgs& args, const Call& how = {});
 
-/// How int8 rows of quant_mode 1 round their halves.
+/// How quant_mode 1 rounds ties.
 enum class RoutingRounding : std::uint8_t {
   ties_even,        ///< to the even number
-  general_template  ///< away from zero, as the device's general template
+  general_template  ///< away from zero, as the NPU's general template
 };
 
-/// Rows in expert order, quantized on the way if asked for.
+/// Gathers rows in expert order, and quantizes them with a quant_mode other than -1.
 ///
-/// Slots whose expert is outside active_expert_range are inactive. M active slots give rows [0, M) in expert order, by
-/// slot within an expert; rows from min(M, active_num) on are not written. With drop_pad_mode 1 each expert has
-/// expert_capacity rows: what is over is dropped, what is missing is 0.
+/// Slots whose expert is outside active_expert_range are inactive. The M active slots become the rows [0, M), by
+/// expert, then by slot. Rows from min(M, active_num) on are not written. With drop_pad_mode 1 each expert has
+/// expert_capacity rows: rows beyond that are dropped, missing rows are 0.
 ///
-/// quant_mode, of f32, f16 or bf16: 0 and 1 int8, static and with a scale for each row; 13 int4 with one.
-/// MX rows are those of mx_quantize: 2 e5m2, 3 e4m3, 16 and 17 the same with amax at least 1e-4, all with scale
-/// 2^ceil(log2(amax / largest)), at least 2^-126; 9 e2m1 with 2^(floor(log2(amax)) - 2). A block of zeros has scale
-/// byte 0 except in 16 and 17. fp8 with a scale for each 128 columns: 11 e5m2 and 12 e4m3 by amax / largest; 4 e5m2 and
-/// 5 e4m3 by that rounded up to a power of two, 14 and 15 the same with amax at least 1e-4. Scale 0 and codes 0 for
-/// zeros. HiFloat8, halves away from zero: 6 x, infinity from 1.25 * 2^15 on; 7 x * scale and 8 x / (amax / 2^15),
-/// saturated. Source: npu_moe_init_routing_v2 and its test in op-plugin
+/// quant_mode 0 to 17 takes f32, f16 or bf16. `largest` is the largest number of the code type.
+///   0, 1    int8: 0 static, 1 with a scale for each row
+///   13      int4 with a scale for each row
+///   2, 3    MX e5m2, e4m3, as mx_quantize, with scale 2^ceil(log2(amax / largest)), at least 2^-126
+///   16, 17  as 2, 3 with amax at least 1e-4
+///   9       MX e2m1 with scale 2^(floor(log2(amax)) - 2)
+///   11, 12  e5m2, e4m3 with a scale amax / largest for each 128 columns
+///   4, 5    as 11, 12 with the scale rounded up to a power of two
+///   14, 15  as 4, 5 with amax at least 1e-4
+///   6       HiFloat8 of x, ties away from zero; infinity from 1.25 * 2^15 on
+///   7, 8    HiFloat8 of x * scale, of x / (amax / 2^15), ties away from zero; saturated
+/// MX blocks of zeros have scale byte 0, except in 16 and 17. 128 columns of zeros have scale 0 and codes 0.
+/// Source: npu_moe_init_routing_v2 and its test in op-plugin
 struct MoeInitRoutingV2Args {
   TensorView x;           ///< Shape: [N, H] f32, f16, bf16, or i8 and u8 codes, which quant_mode -1 moves
   TensorView expert_idx;  ///< Shape: [N, K] i32; any value: experts outside the range are inactive
-  /// optional f32. quant_mode -1: [N], or u8 (e8m0) [N, S] or [N, S / 2, 2], goes with the rows; 0 and 7: [1]; 1 and
-  /// 13: smooth [range, H] or [1, H]
+  /// optional. quant_mode -1: scales that move with the rows, [N] f32, or n for each row, [N, n] or [N, n / 2, 2] u8
+  /// (e8m0). 0 and 7: [1] f32. 1 and 13: smooth vectors, [range, H] or [1, H] f32
   TensorView scale;
   TensorView offset;                              ///< optional f32. quant_mode 0: [1]; 7: not read
-  std::int64_t active_num = -1;                   ///< most rows that are made; below 1: S
+  std::int64_t active_num = -1;                   ///< maximum number of rows; below 1: S
   std::int64_t expert_capacity = -1;              ///< rows of each expert with drop_pad_mode 1
   std::int64_t expert_num = -1;                   ///< E. Range: [1, 2^31)
   std::int64_t drop_pad_mode = 0;                 ///< 0 dropless, 1 drop and pad (all experts)
-  std::int64_t expert_tokens_num_type = 0;        ///< 0 cumulative, 1 counts, 2 pairs; counts with drop_pad_mode 1
+  std::int64_t expert_tokens_num_type = 0;        ///< 0 cumulative, 1 counts, 2 pairs; drop_pad_mode 1: always counts
   bool expert_tokens_num_flag = false;            ///< whether expert_tokens is written
-  std::int64_t quant_mode = -1;                   ///< -1 none, or above. Range: [-1, 17] without 10
+  std::int64_t quant_mode = -1;                   ///< -1 none, else see above. Range: [-1, 17] without 10
   std::vector<std::int64_t> active_expert_range;  ///< [first, end); empty: [0, expert_num)
-  std::int64_t row_idx_type = 0;                  ///< 0: row of each slot, -1 without; 1: slot of each row
+  std::int64_t row_idx_type = 0;                  ///< 0: row of each slot, -1 if it has none; 1: slot of each row
   RoutingRounding rounding = RoutingRounding::ties_even;
-  /// out. Shape: [rows, H], or [E, expert_capacity, H]; x's dtype, i8 of int8, u8 of other codes, with H / 2 for e2m1
-  /// and int4
+  /// out. Shape: [rows, H] or [E, expert_capacity, H]; x's dtype, i8 for int8, u8 for other codes, with H / 2 instead
+  /// of H for e2m1 and int4
   TensorView expanded_x;
   TensorView expanded_row_idx;  ///< out. Shape: [S] i32
-  TensorView expert_tokens;  ///< out, if asked for. Shape: [range] i64, of pairs [expert_num, 2] up to a (0, 0); slots
-                             ///< before any is dropped
-  /// out, unless scales are given. Shape: [rows] f32; MX: [rows, 2 * ceil(H / 64)] u8, e8m0, padded with 0; fp8:
-  /// [rows, ceil(H / 128)] f32, of 11 and 12 [rows, ceil(H / 256), 2], padded with 0; of quant_mode -1 as `scale`
+  TensorView expert_tokens;     ///< out, if asked for. Shape: [range] i64; pairs: [expert_num, 2] up to a (0, 0);
+                                ///< counts slots before any is dropped
+  /// out; not with quant_mode 0, 6 and 7. Shape: [rows] f32; MX: [rows, 2 * ceil(H / 64)] u8, e8m0, padded with 0; fp8:
+  /// [rows, ceil(H / 128)] f32, with 11 and 12 [rows, ceil(H / 256), 2] f32, padded with 0; quant_mode -1: as `scale`
   TensorView expanded_scale;
 };
 void infer(MoeInitRoutingV2Args& args);
@@ -87,7 +93,7 @@ std::uint64_t workspace_bytes(const MoeInitRoutingV2Args& args, const Device& de
 OperatorCost cost(const MoeInitRoutingV2Args& args);
 void moe_init_routing_v2(StreamView stream, const MoeInitRoutingV2Args& args, const Call& how = {});
 
-/// Tokens sorted by index, equal indices in slot order.
+/// Sorts tokens by index; tokens with equal indices stay in slot order.
 ///
 /// Source: npu_moe_token_permute
 struct MoeTokenPermuteArgs {
@@ -96,7 +102,7 @@ struct MoeTokenPermuteArgs {
   std::optional<std::int64_t> num_out_tokens;  ///< none or 0: all S rows; v > 0: min(v, S); v < 0: max(S + v, 0)
   bool padded_mode = false;                    ///< refused
   TensorView permuted_tokens;                  ///< out. Shape: [rows, H], tokens' dtype
-  TensorView sorted_indices;                   ///< out. Shape: [S] i32: the row of each slot, cut off or not
+  TensorView sorted_indices;                   ///< out. Shape: [S] i32: the row of each slot, even if it is cut off
 };
 void infer(MoeTokenPermuteArgs& args);
 std::uint64_t workspace_bytes(const MoeTokenPermuteArgs& args, const Device& device);
@@ -105,15 +111,15 @@ void moe_token_permute(StreamView stream, const MoeTokenPermuteArgs& args, const
 
 /// Weighted sum of each token's rows: sum over k of probs[t, k] * permuted_tokens[sorted_indices[t * K + k]].
 ///
-/// A row that is negative or past the rows, or has probability 0, is not read. With padded_mode row j is added to token
-/// sorted_indices[j] instead, with its own probability.
+/// A row index outside [0, R) is not read, nor is a row with probability 0. With padded_mode row j is added to token
+/// sorted_indices[j] instead, times its own probability.
 /// Source: npu_moe_token_unpermute; padded_mode: unpermute_with_padded_tokens of MindSpeed
 struct MoeTokenUnpermuteArgs {
   TensorView permuted_tokens;  ///< Shape: [R, H] f32, f16 or bf16
   TensorView sorted_indices;   ///< Shape: [S] i32; padded [R]
-  TensorView probs;            ///< optional f32, f16 or bf16. Shape: [N, K]; padded: R elements. Absent: 1, K = 1
+  TensorView probs;            ///< optional f32, f16 or bf16. Shape: [N, K]; padded: R elements. Absent: 1, with K = 1
   bool padded_mode = false;
-  std::vector<std::int64_t> restore_shape;  ///< of padded_mode: [N, H]
+  std::vector<std::int64_t> restore_shape;  ///< with padded_mode: [N, H]
   TensorView unpermuted_tokens;             ///< out. Shape: [N, H], permuted_tokens' dtype
 };
 void infer(MoeTokenUnpermuteArgs& args);
@@ -121,7 +127,7 @@ std::uint64_t workspace_bytes(const MoeTokenUnpermuteArgs& args, const Device& d
 OperatorCost cost(const MoeTokenUnpermuteArgs& args);
 void moe_token_unpermute(StreamView stream, const MoeTokenUnpermuteArgs& args, const Call& how = {});
 
-/// Rows that stand by rank, then expert, put by expert, then rank. R ranks, E local experts.
+/// Brings rows from the order rank, expert into the order expert, rank. R ranks, E local experts.
 ///
 /// Source: npu_moe_re_routing
 struct MoeReRoutingArgs {
@@ -151,7 +157,7 @@ struct MoeFinalizeRoutingArgs {
   TensorView bias;                     ///< optional. Shape: [E, H], the rows' dtype
   TensorView scales;                   ///< optional. Shape: [N, K] f32, f16 or bf16; absent: 1, K = 1
   TensorView expanded_src_to_dst_row;  ///< Shape: [S] i32. Range: [0, R), in modes 1 and 3 also -1: a row of zeros
-  TensorView export_for_source_row;    ///< of bias. Shape: [N, K] i32. Range: [0, E)
+  TensorView export_for_source_row;    ///< with bias. Shape: [N, K] i32. Range: [0, E)
   std::int64_t drop_pad_mode = 0;      ///< 0 and 1 column layout, 2 and 3 row layout
   TensorView out;                      ///< out. Shape: [N, H], the rows' dtype
 };

@@ -1,11 +1,11 @@
 """Mixture-of-Experts layers and operators on OpenCL devices.
 
-`moecl.operators` has the operators of an Ascend NPU as functions, `Layer` a layer on one device, `RankGroup` ranks that
-are threads of this process, `ParallelLayer` a layer over them, `TokenDispatcher` their exchange around experts of one's
-own. `moecl.torch_npu` stands in for an NPU under PyTorch.
+`moecl.operators` has the operators of an Ascend NPU as functions. `Layer` is a layer on one device. `RankGroup` makes
+ranks, which are threads of this process or processes; `ParallelLayer` is a layer over them, and `TokenDispatcher` their
+exchange around the caller's own experts. `moecl.torch_npu` stands in for an NPU under PyTorch.
 
-Calls return when their results are there, and let other threads of Python run meanwhile. A stream is driven by one
-thread at a time. Errors are `moecl.Error`s of the library's kinds, and Python's own of the same meaning.
+A call returns when its results are ready; other Python threads run meanwhile. Use a stream in one thread at a time.
+Every error is a `moecl.Error`; where Python has an exception of the same meaning, the error is also that exception.
 """
 from moecl import operators
 from moecl._bench import bench

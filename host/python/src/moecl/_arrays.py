@@ -1,7 +1,7 @@
-"""Arrays of other libraries as the C interface takes them: an address, a dtype, a shape and strides.
+"""Converts arrays of other libraries to what the C interface takes: an address, a dtype, a shape and strides.
 
-NumPy's and torch's arrays are read where they stand; what else has `__dlpack__` or a buffer becomes a view by NumPy.
-pyopencl's arrays are their cl_mem. Types that NumPy lacks (bfloat16, float8) are those of ml_dtypes.
+NumPy arrays and torch tensors are read in place. Other objects with `__dlpack__` or a buffer become NumPy views. A
+pyopencl array is passed as its cl_mem. Types that NumPy lacks (bfloat16, float8) come from ml_dtypes.
 """
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Arrays = Any
 DType = Any
 """A dtype of NumPy or torch, or its name: "float32", "bfloat16", "int8"."""
 
-# Of the C interface: moecl_dtype. Operators know codes of 8 bits as uint8.
+# The values of moecl_dtype in the C interface. Operators take 8-bit codes as uint8.
 NUMBERS = {
     "float32": 1, "float16": 2, "bfloat16": 3, "int8": 4, "uint8": 5, "bool": 6, "int32": 7, "int64": 8,
     "float8_e4m3fn": 9, "float8_e5m2": 10, "float8_e8m0fnu": 11, "float4_e2m1fn_x2": 5, "uint64": 8, "uint32": 7}
@@ -29,15 +29,15 @@ SIZES = {1: 4, 2: 2, 3: 2, 4: 1, 5: 1, 6: 1, 7: 4, 8: 8, 9: 1, 10: 1, 11: 1}
 
 
 class View(NamedTuple):
-    """Memory of an array; `keep` owns it."""
+    """The memory of an array. `keep` is the object that owns this memory."""
 
     address: int
     dtype: int
     shape: Sequence[int]
     strides: Sequence[int] | None  # in elements; None: contiguous
-    elements: int  # from the first to behind the last
+    elements: int  # extent in memory, from the first element to one past the last
     keep: Any
-    cl_mem: int = 0  # of pyopencl
+    cl_mem: int = 0  # handle of a pyopencl array, else 0
     offset_bytes: int = 0
 
     @property
@@ -65,7 +65,7 @@ def _find_torch() -> Any:
 
 
 def dtype_name(dtype: DType) -> str:
-    """"bfloat16" of torch.bfloat16, of ml_dtypes.bfloat16, of "bf16"."""
+    """The name of a dtype: "bfloat16" for torch.bfloat16, ml_dtypes.bfloat16 or "bf16"."""
     if isinstance(dtype, str):
         name = SHORT.get(dtype, dtype)
     elif type(dtype).__module__ == "torch":
@@ -78,7 +78,7 @@ def dtype_name(dtype: DType) -> str:
 
 
 def dtype_number(dtype: DType) -> int:
-    """The moecl_dtype; 0 of None."""
+    """The moecl_dtype of a dtype; 0 for None."""
     return 0 if dtype is None else NUMBERS[dtype_name(dtype)]
 
 
@@ -97,8 +97,8 @@ def is_torch(array: Array) -> bool:
 
 
 def view(array: Array, name: str, any_strides: bool = False) -> View:
-    """Of an array whose last dimension has stride 1, or, with `any_strides`, of any without negative strides; others are
-    copied."""
+    """The View of an array. The array is read in place if its last dimension has stride 1, or, with `any_strides`, if
+    no stride is negative. Otherwise it is copied."""
     if is_torch(array):
         if array.device.type != "cpu":
             raise TypeError(f"{name}: a tensor on {array.device}; only those of the CPU share their memory")
@@ -137,14 +137,14 @@ def view(array: Array, name: str, any_strides: bool = False) -> View:
 
 
 def empty(like: Array, number: int, shape: Sequence[int]) -> Array:
-    """A new array of the kind of another: torch's for torch's, else NumPy's."""
+    """A new uninitialized array: a torch tensor if `like` is one, else a NumPy array."""
     if is_torch(like):
         return _torch.empty(list(shape), dtype=_torch_types[number])
     return numpy.empty(tuple(shape), numpy_dtype(number))
 
 
 def memory_of(array: Array) -> tuple[int, int]:
-    """The address and the bytes of what `empty` gave."""
+    """The address, and the size in bytes, of an array that `empty` made."""
     if isinstance(array, numpy.ndarray):
         return array.__array_interface__["data"][0], array.nbytes
     return array.data_ptr(), array.nbytes

@@ -1,4 +1,4 @@
-"""How long a call takes."""
+"""Measures how long a call takes."""
 from __future__ import annotations
 
 import statistics
@@ -7,14 +7,14 @@ from typing import Any, Callable
 
 
 def bench(function: Callable[..., Any], *args: Any, seconds: float = 0.2, **kwargs: Any) -> dict[str, float]:
-    """Medians of a function that returns when its results are there, as all of moecl do.
+    """Times a function that returns when its results are ready, as all functions of moecl do.
 
     Args:
-        function: called with the arguments; twice before anything is measured
-        seconds: how long it is measured
+        function: called with the arguments; the first two calls are not measured
+        seconds: how long the function is called and measured
 
     Returns:
-        median_us, best_us, runs
+        median_us and best_us in microseconds; runs, the number of measured calls
     """
     for _ in range(2):
         function(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""A layer on one device, and one over ranks."""
+"""MoE layers: `Layer` on one device, `ParallelLayer` over ranks."""
 from __future__ import annotations
 
 import os
@@ -11,7 +11,7 @@ from moecl._runtime import (Communicator, Handle, InvalidArgument, Shared, Strea
                             struct)
 
 INPUTS = ("x", "ids", "weights", "given_logits", "expert_input", "expert_input_scale", "finished", "token_ids")
-CHOICES = ("x", "ids", "weights", "given_logits", "finished", "token_ids")  # what says who chooses which experts
+CHOICES = ("x", "ids", "weights", "given_logits", "finished", "token_ids")  # the choice of experts depends on these
 OUTPUTS = ("out", "routed_out", "shared_out", "router_logits", "topk_ids", "topk_weights", "expert_num_tokens", "expert_rows")
 
 
@@ -22,7 +22,7 @@ def _description(fields: dict[str, Any], keep: list[Any]) -> Any:
 
 
 def _fill_inputs(args: Any, shared: Shared, info: dict[str, Any], given: dict[str, Any], known: Sequence[str]) -> Any:
-    """The arrays that are given, and `tokens`. Returns the first array."""
+    """Fills `args` with the given arrays, and with `tokens`. Returns the first array."""
     like, tokens = None, None
     for name, array in given.items():
         if array is None:
@@ -48,14 +48,14 @@ def _fill_inputs(args: Any, shared: Shared, info: dict[str, Any], given: dict[st
 
 
 class Prefetch:
-    """Experts on their way to device memory. The next pass of their layer waits for them, and nobody else has to; the
-    arrays stay as they are until it, or `wait`, has returned."""
+    """Experts that are being copied to device memory. The next pass of their layer waits for them; the caller need not.
+    The input arrays must not change until that pass, or `wait`, has returned."""
 
     def __init__(self, done: Any, shared: Shared) -> None:
         self._finalizer = weakref.finalize(self, _ended, done, shared)
 
     def wait(self) -> None:
-        """Until they are there."""
+        """Waits until the experts are in device memory."""
         check_cl(self._finalizer() or 0, "waiting for a prefetch")
 
 
@@ -78,7 +78,7 @@ def _prefetch(info: dict[str, Any], stream: Stream, run: Any, given: dict[str, A
 
 
 def _destroy_after(ahead: list[Prefetch], destroy: Any) -> Any:
-    """A layer goes when its prefetches have ended."""
+    """Returns a `destroy` that destroys a layer after its prefetches have ended."""
 
     def end(handle: Any) -> int:
         ahead.clear()
@@ -120,7 +120,7 @@ def _forward(info: dict[str, Any], stream: Stream, run: Any, wait: Any, want: Se
 
 
 class Layer(Handle):
-    """One MoE layer with its weights on one device: `Layer.load` or `Layer.create`."""
+    """One MoE layer with its weights on one device. `Layer.load` and `Layer.create` make it."""
 
     def __init__(self, handle: Any, stream: Stream) -> None:
         self._ahead: list[Prefetch] = []
@@ -129,7 +129,7 @@ class Layer(Handle):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], layer: int = -1, *, stream: Stream | None = None, **options: Any) -> Layer:
-        """Of a Hugging Face model directory.
+        """Loads a layer of a Hugging Face model directory.
 
         Args:
             layer: the decoder layer; -1: the first that has experts
@@ -144,7 +144,7 @@ class Layer(Handle):
 
     @classmethod
     def create(cls, *, stream: Stream | None = None, options: dict[str, Any] | None = None, **fields: Any) -> Layer:
-        """Of arrays.
+        """Makes a layer from arrays.
 
         Args:
             options: fields of moecl_layer_options by name
@@ -160,29 +160,29 @@ class Layer(Handle):
         return cls(out[0], stream)
 
     def replace(self, **fields: Any) -> None:
-        """Other weights of the same shapes and formats; fields as of `create`."""
+        """Replaces the weights by others of the same shapes and formats. Takes the fields of `create`."""
         keep: list[Any] = []
         check(lib.moecl_layer_replace(self._handle, self.stream._handle, _description(_with_sizes(fields), keep)))
 
     def reload(self, path: str | os.PathLike[str], layer: int = -1) -> None:
-        """Weights of another checkpoint of the same shapes and formats."""
+        """Replaces the weights by those of another checkpoint, of the same shapes and formats."""
         check(lib.moecl_layer_reload(self._handle, self.stream._handle, os.fsencode(path), layer))
 
     def describe(self) -> dict[str, Any]:
-        """Sizes, formats, weight_bytes: moecl_layer_info."""
+        """The fields of moecl_layer_info: sizes, formats, weight_bytes, ..."""
         info = struct("moecl_layer_info")
         check(lib.moecl_layer_describe(self._handle, info))
         return plain(info)
 
     def residency(self) -> dict[str, Any]:
-        """What became of a memory budget: hits, misses, prefetched, ...: moecl_residency_counts."""
+        """Statistics of the memory budget, the fields of moecl_residency_counts: hits, misses, prefetched, ..."""
         counts = struct("moecl_residency_counts")
         check(lib.moecl_layer_residency(self._handle, self.stream._handle, counts))
         return plain(counts)
 
     def compile(self, max_tokens: int) -> None:
-        """Compiles now what passes of 1 to 16 tokens, of each power of two up to max_tokens and of max_tokens need, x to
-        out. Others may compile at first use."""
+        """Compiles now the kernels of passes from x to out of 1 to 16 tokens, of each power of two up to max_tokens,
+        and of max_tokens. Other passes may compile at first use."""
         check(lib.moecl_layer_compile(self._handle, self.stream._handle, max_tokens))
 
     def forward(self, x: Any = None, *, want: Sequence[str] = ("out",), out_dtype: Any = None, **inputs: Any) -> Any:
@@ -190,17 +190,19 @@ class Layer(Handle):
 
         Args:
             x: [T, H] of the layer's dtype
-            want: of out, routed_out, shared_out, router_logits, topk_ids, topk_weights, expert_num_tokens, expert_rows:
-                what is returned; several as a tuple
-            out_dtype: of out, routed_out, shared_out and expert_rows; None: the layer's
+            want: the outputs to return, of out, routed_out, shared_out, router_logits, topk_ids, topk_weights,
+                expert_num_tokens, expert_rows; several are returned as a tuple
+            out_dtype: dtype of out, routed_out, shared_out and expert_rows; None: the layer's
             inputs: ids [T, K] with weights [T, K] f32, or given_logits [T, C]; finished [T]; expert_input with
                 expert_input_scale and expert_input_group; token_ids [T]
 
         Returns: out, routed_out [T, L]; shared_out [T, H]; router_logits [T, C] float32; topk_ids [T, K], of ids' dtype;
             topk_weights [T, K] float32; expert_num_tokens [experts here], of ids' dtype; expert_rows [T * K, L]. L is the
-            experts' width, else H; C the router's choices. As NumPy arrays, or torch's where the first input is torch's.
-        Raises: Error. Data on the device is not checked: an id outside [-1, C) is no expert, and where a work-group was
-            late `out` is NaN, which several_launches=1 avoids.
+            width of latent experts, else H. C is the number of the router's choices. Torch tensors if the first input
+            is one, else NumPy arrays.
+        Raises: Error. Data on the device is not checked. An id outside [-1, C) counts as no expert. `out` is NaN if a
+            work-group came too late, because other work kept the device busy for seconds; several_launches=1 avoids
+            this.
         """
         info = self.describe()
         needed = ffi.new("uint64_t*")
@@ -218,13 +220,14 @@ class Layer(Handle):
     __call__ = forward
 
     def prefetch(self, x: Any = None, *, on: Stream, **inputs: Any) -> Prefetch:
-        """Brings the experts that these tokens would choose here to device memory, where a memory budget has them take
-        turns: tokens as they are before the layers between, while those compute. Returns at once.
+        """Copies the experts that these tokens would choose in this layer to device memory, if the layer has a memory
+        budget. Pass the hidden states of an earlier layer: the experts arrive while the layers in between compute.
+        Returns at once.
 
         Args:
             x: [T, H] of the layer's dtype
-            on: another stream of the device than that of the passes
-            inputs: ids, given_logits, finished, token_ids, as of `forward`
+            on: a stream of the device, other than the stream of the passes
+            inputs: ids, given_logits, finished, token_ids, as in `forward`
         """
         needed = ffi.new("uint64_t*")
 
@@ -250,14 +253,14 @@ def _with_sizes(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 class AgreedStep(Handle):
-    """A step that all ranks agreed about once; `ParallelLayer.agree` gives it."""
+    """A step that all ranks have agreed on once. `ParallelLayer.agree` makes it."""
 
     def __init__(self, handle: Any) -> None:
         super().__init__(handle, lib.moecl_agreed_step_destroy)
 
 
 class ParallelLayer(Handle):
-    """One MoE layer over the ranks of a communicator: each makes its own and calls the same functions."""
+    """One MoE layer over the ranks of a communicator. Each rank makes its own object and calls the same functions."""
 
     def __init__(self, handle: Any, communicator: Communicator) -> None:
         self._ahead: list[Prefetch] = []
@@ -267,7 +270,7 @@ class ParallelLayer(Handle):
     @classmethod
     def load(cls, communicator: Communicator, path: str | os.PathLike[str], layer: int = -1, *,
              parallel: dict[str, Any] | None = None, **options: Any) -> ParallelLayer:
-        """This rank's part of a layer of a Hugging Face model directory.
+        """Loads this rank's part of a layer of a Hugging Face model directory.
 
         Args:
             parallel: fields of moecl_parallel_options by name: strategy=2, tp=2, wire=1, ...
@@ -280,37 +283,38 @@ class ParallelLayer(Handle):
     @classmethod
     def create(cls, communicator: Communicator, *, parallel: dict[str, Any] | None = None,
                options: dict[str, Any] | None = None, **fields: Any) -> ParallelLayer:
-        """Of arrays of all experts; `parallel` as of `load`, the rest as of `Layer.create`."""
+        """Makes the layer from arrays of all experts. `parallel` is as in `load`, the rest as in `Layer.create`."""
         how, given, keep, out = _options(parallel, options)
         desc = _description(_with_sizes(fields), keep)
         check(lib.moecl_parallel_layer_create(communicator._handle, desc, how, given, out))
         return cls(out[0], communicator)
 
     def describe(self) -> dict[str, Any]:
-        """Sizes, the strategy and its reason, bytes: moecl_parallel_layer_info."""
+        """The fields of moecl_parallel_layer_info: sizes, the strategy and its reason, bytes, ..."""
         info = struct("moecl_parallel_layer_info")
         check(lib.moecl_parallel_layer_describe(self._handle, info))
         return plain(info)
 
     def residency(self) -> dict[str, Any]:
-        """What became of a memory budget on this rank: moecl_residency_counts."""
+        """Statistics of this rank's memory budget, the fields of moecl_residency_counts."""
         counts = struct("moecl_residency_counts")
         check(lib.moecl_parallel_layer_residency(self._handle, counts))
         return plain(counts)
 
     def places(self) -> list[int]:
-        """The expert of each place of all ranks; -1: free."""
+        """The expert of each place of all ranks; -1: the place is free."""
         table = ffi.new("int32_t[]", self.describe()["all_places"])
         check(lib.moecl_parallel_layer_places(self._handle, table, len(table)))
         return list(table)
 
     def in_group(self, communicator: Communicator, expert_of_place: Sequence[int], *, may_lack: bool = False) -> None:
-        """Goes on in another group, with the weights it has: what is left of the old one, or more. By all ranks there; who
-        is new loads a layer with that table, or did in a group of its own (parallel={"may_lack": 1, ...}).
+        """Moves the layer, with its weights, into another group: the remaining ranks of the old group, or more ranks.
+        All ranks of the new group call it. A rank that is new loads its layer there with this table, or has loaded it
+        in a group of its own (parallel={"may_lack": 1, ...}).
 
         Args:
-            expert_of_place: the expert of each place of all ranks; this rank has as many as before
-            may_lack: places may be free (-1), and experts without a place be gone
+            expert_of_place: the expert of each place of all ranks; this rank has as many places as before
+            may_lack: places may be free (-1), and experts may have no place
         """
         self._ahead.clear()
         check(lib.moecl_parallel_layer_in_group(self._handle, communicator._handle, list(expert_of_place), len(expert_of_place),
@@ -318,7 +322,8 @@ class ParallelLayer(Handle):
         self.communicator = communicator
 
     def agree(self, tokens: int, **step: Any) -> AgreedStep:
-        """A step for passes of any number of layers; fields of moecl_step by name."""
+        """Makes a step that all ranks agree on, for passes of any number of layers. All ranks call it. `tokens` is T of
+        this rank; `step` has fields of moecl_step by name."""
         given, out = struct("moecl_step"), ffi.new("moecl_agreed_step**")
         keep: list[Any] = []
         fill(given[0], step, keep)
@@ -327,10 +332,10 @@ class ParallelLayer(Handle):
 
     def forward(self, x: Any = None, *, want: Sequence[str] = ("out",), out_dtype: Any = None,
                 step: AgreedStep | dict[str, Any] | None = None, **inputs: Any) -> Any:
-        """out = MoE(x), by all ranks; as `Layer.forward`.
+        """out = MoE(x). All ranks call it. Arguments and results are as in `Layer.forward`.
 
         Args:
-            step: one that was agreed about, or fields of moecl_step by name
+            step: a step from `agree`, or fields of moecl_step by name
         """
         info = self.describe()
         keep: list[Any] = []
@@ -351,8 +356,8 @@ class ParallelLayer(Handle):
     __call__ = forward
 
     def prefetch(self, x: Any = None, **inputs: Any) -> Prefetch:
-        """Brings the experts of this rank's places that the tokens of all ranks would choose, as `Layer.prefetch`, on a
-        queue of the layer's own. By all ranks."""
+        """As `Layer.prefetch`, for the experts at this rank's places that the tokens of all ranks would choose. Runs on
+        a queue of the layer. All ranks call it."""
 
         def run(args: Any, done: Any) -> None:
             check(lib.moecl_parallel_layer_prefetch(self._handle, args, 0, ffi.NULL, done))
@@ -362,12 +367,12 @@ class ParallelLayer(Handle):
 
 
 class ExpertMigration(Handle):
-    """Experts on their way to other ranks, beside passes. Each rank makes its own and calls the same functions; without
-    `commit` the old places stay.
+    """Moves experts to other ranks, concurrently with passes. Each rank makes its own object and calls the same
+    functions. Without `commit` the experts keep their old places.
 
     Args:
-        expert_of_place: the expert that each place of all ranks is to have
-        bytes_per_step: what a rank gets in a step at most; 0: all at once
+        expert_of_place: the new expert of each place of all ranks
+        bytes_per_step: most bytes that a rank receives in a step; 0: all at once
     """
 
     def __init__(self, layer: ParallelLayer, expert_of_place: Sequence[int], *, bytes_per_step: int = 0) -> None:
@@ -376,13 +381,13 @@ class ExpertMigration(Handle):
         super().__init__(out[0], lib.moecl_expert_migration_destroy, layer)
 
     def step(self) -> int:
-        """Starts the next moves, between two passes. Returns how many experts no step has started yet."""
+        """Starts the next moves. Call it between two passes. Returns how many experts no step has started yet."""
         left = ffi.new("int64_t*")
         check(lib.moecl_expert_migration_step(self._handle, left))
         return left[0]
 
     def commit(self) -> None:
-        """Passes from here on have the new places. When all moves have started."""
+        """Makes later passes use the new places. Call it once all moves have started."""
         check(lib.moecl_expert_migration_commit(self._handle))
 
 

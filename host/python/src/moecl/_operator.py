@@ -1,4 +1,4 @@
-"""One call of an operator: arrays to a struct of the C interface, the plan, the outputs, the call."""
+"""Calls an operator of the C interface: fills its struct from arrays, plans, allocates the outputs, and runs it."""
 from __future__ import annotations
 
 from typing import Any, Callable, Sequence
@@ -8,12 +8,13 @@ from moecl._binding import ffi, lib
 from moecl._runtime import Communicator, Shared, Stream, check, check_cl, default_stream
 
 NONE = -(1 << 63)
-# Weights are read by strides of their own; other operands have stride 1 in the last dimension.
+# These operands, the weights, may have any strides. Other operands have stride 1 in the last dimension.
 ANY_STRIDES = {"weight", "x2"}
 
 
 class Operator:
-    """By its fields in the order of the C struct: "i name", "o name" or "p name", with a parameter's choices behind."""
+    """An operator, given by its fields in the order of the C struct: "i name" (input), "o name" (output) or "p name"
+    (parameter, followed by its choices)."""
 
     def __init__(self, name: str, result: Callable[..., Any] | None, collective: bool, *fields: str) -> None:
         self.name, self.result, self.collective = name, result, collective
@@ -71,7 +72,7 @@ class Operator:
         return results[0] if self.result is None else self.result(*results)
 
     def _room(self, shared: Shared, args: Any) -> list[Any]:
-        """For the tensors of outputs that are lists: one for each group, the most that any operator gives."""
+        """Allocates the tensors of outputs that are lists: one for each group, the most that any operator returns."""
         kept = []
         for name, is_list in self.outputs:
             if is_list:
@@ -161,7 +162,7 @@ def _choice(names: Sequence[str]) -> Callable[..., None]:
 
 
 def fault_of(stream: Stream) -> Any:
-    """Four zeros in device memory, which a kernel writes where the data is wrong."""
+    """The stream's fault word: four zeros in device memory, which a kernel overwrites if it finds wrong data."""
     memory = stream._scratch.get("fault")
     if memory is None:
         stream.scratch("fault", 256)

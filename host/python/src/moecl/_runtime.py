@@ -1,4 +1,4 @@
-"""Contexts, streams, groups of ranks, errors; and memory of the host that the device works on."""
+"""Contexts, streams, groups of ranks and errors; and host memory that calls lend to the device."""
 from __future__ import annotations
 
 import os
@@ -16,12 +16,12 @@ USE_HOST_PTR, READ_ONLY, READ_WRITE = 1 << 3, 1 << 2, 1 << 0
 MAP_READ = 1
 POINTER = ffi.typeof("void*")
 READ_BYTES = 65536  # results up to this size are read; larger ones are mapped
-RESULTS_BYTES = 1 << 20  # of a stream's memory for results that are read
+RESULTS_BYTES = 1 << 20  # size of a stream's buffer for results that are read
 ALIGNMENT = 256
 
 
 class Error(Exception):
-    """What moecl refuses, or what went wrong."""
+    """The base of moecl's errors: a refused request, or a failure."""
 
 
 class InvalidArgument(Error, ValueError):
@@ -29,7 +29,7 @@ class InvalidArgument(Error, ValueError):
 
 
 class Unsupported(Error, NotImplementedError):
-    """Meaningful, but this library or device cannot do it."""
+    """The request is meaningful, but this library or device cannot do it."""
 
 
 class InvalidData(Error, ValueError):
@@ -69,7 +69,7 @@ _KINDS = [Error, InvalidArgument, Unsupported, InvalidData, IoError, NoDevice, O
 
 
 def check(status: int) -> None:
-    """Raises what a status of the C interface says."""
+    """Raises the error of a status of the C interface, unless the status is 0."""
     if status:
         kind = _KINDS[status] if status < len(_KINDS) else Error
         raise kind(ffi.string(lib.moecl_last_error_message()).decode(errors="replace"))
@@ -82,12 +82,12 @@ def check_cl(status: int, what: str) -> None:
 
 
 def version() -> str:
-    """Of the library: "0.1.0"."""
+    """The version of the library: "0.1.0"."""
     return ffi.string(lib.moecl_version()).decode()
 
 
 def commit() -> str:
-    """That the library was built of."""
+    """The commit that the library was built from."""
     return ffi.string(lib.moecl_commit()).decode()
 
 
@@ -98,7 +98,7 @@ def struct(kind: str) -> Any:
 
 
 def plain(described: Any) -> dict[str, Any]:
-    """The numbers and texts of a struct that describes something."""
+    """The numbers and texts of a describing struct of the C interface, by field name."""
     fields: dict[str, Any] = {}
     for name, field in ffi.typeof(described).item.fields:
         value = getattr(described, name)
@@ -140,7 +140,7 @@ def moecl_py_log(user: Any, level: int, message: Any) -> None:
 
 
 class Handle:
-    """Something of the C interface, destroyed with its object."""
+    """Owns an object of the C interface, which is destroyed with this Python object."""
 
     def __init__(self, handle: Any, destroy: Callable[[Any], int], *keeps: Any) -> None:
         self._handle = handle
@@ -148,7 +148,7 @@ class Handle:
         self._finalizer = weakref.finalize(self, _destroy, destroy, handle, keeps)
 
     def close(self) -> None:
-        """Destroys it now; it is not used afterwards."""
+        """Destroys the object now. It must not be used afterwards."""
         self._finalizer()
 
 
@@ -160,8 +160,9 @@ class Context(Handle):
     """A device with its compiled programs.
 
     Args:
-        device: number of a device of `devices()`; else the first usable one whose names contain `platform` and `name`
-        log: called with (level, message) for each line
+        device: number of a device of `devices()`; None: the first usable device whose platform and device names contain
+            `platform` and `name`
+        log: called with (level, message) for each line of the log
         options: fields of moecl_context_options by name: trace=1, log_level, disk_cache, cache_dir, compile, ...
     """
 
@@ -189,7 +190,7 @@ class Context(Handle):
 
     @classmethod
     def wrap(cls, int_ptr: int) -> Context:
-        """Of another library's cl_context, as pyopencl gives it: `Context.wrap(context.int_ptr)`."""
+        """Wraps another library's cl_context, such as pyopencl's: `Context.wrap(context.int_ptr)`."""
         out = ffi.new("moecl_context**")
         check(lib.moecl_context_wrap(ffi.cast("struct _cl_context*", int_ptr), ffi.NULL, out))
         made = cls.__new__(cls)
@@ -204,7 +205,7 @@ class Context(Handle):
         return Stream(out[0], self)
 
     def wrap_stream(self, int_ptr: int) -> Stream:
-        """Of another library's in-order cl_command_queue."""
+        """Wraps another library's in-order cl_command_queue."""
         out = ffi.new("moecl_stream**")
         check(lib.moecl_stream_wrap(self._handle, ffi.cast("struct _cl_command_queue*", int_ptr), out))
         return Stream(out[0], self)
@@ -220,7 +221,7 @@ class Context(Handle):
         check(lib.moecl_context_save_programs(self._handle))
 
     def write_trace(self, path: str | os.PathLike[str]) -> None:
-        """What was recorded, for ui.perfetto.dev; of a context made with trace=1."""
+        """Writes the recorded trace, for ui.perfetto.dev. The context must be made with trace=1."""
         check(lib.moecl_trace_write(self._handle, os.fsencode(path)))
 
 
@@ -233,7 +234,7 @@ class Stream(Handle):
         super().__init__(handle, lib.moecl_stream_destroy, context)
         self.context = context
         self._cl = native[0]
-        # What calls write into, one at a time: a status, the fault word, and a plan's bytes.
+        # Memory that calls write into, one call at a time: a status, the fault word, a plan's workspace bytes.
         self._status, self._words, self._bytes = ffi.new("int32_t*"), ffi.new("int32_t[4]"), ffi.new("uint64_t*")
         self._call = struct("moecl_call")
         self._scratch: dict[str, tuple[Any, int]] = {}
@@ -244,7 +245,7 @@ class Stream(Handle):
         check(lib.moecl_stream_finish(self._handle))
 
     def scratch(self, kind: str, bytes_: int) -> Any:
-        """Device memory for this stream's calls, which take turns."""
+        """Device memory that this stream's calls share, one call at a time."""
         memory, size = self._scratch.get(kind, (None, -1))
         if size < bytes_:
             status = ffi.new("int32_t*")
@@ -261,7 +262,7 @@ _lock = threading.Lock()
 
 
 def default_context() -> Context:
-    """The one that default streams share, of the first usable device."""
+    """The context that all default streams share, on the first usable device."""
     with _lock:
         if not _contexts:
             _contexts.append(Context())
@@ -272,7 +273,7 @@ _local = threading.local()
 
 
 def default_stream() -> Stream:
-    """This thread's stream of the default context, the first usable device."""
+    """This thread's default stream, of the default context, on the first usable device."""
     stream = getattr(_local, "stream", None)
     if stream is None:
         stream = _local.stream = default_context().stream()
@@ -280,8 +281,8 @@ def default_stream() -> Stream:
 
 
 class Shared:
-    """Host memory lent to the device for one call: a CPU device works on it where it stands, for others the driver
-    copies it. `fetch` is called before the results are read, `release` at the end."""
+    """Host memory lent to the device for one call. A CPU device works on it in place; for other devices the driver
+    copies it. Call `fetch` before the results are read, and `release` at the end."""
 
     __slots__ = ("stream", "memories", "written", "keep", "used_bytes")
 
@@ -290,7 +291,7 @@ class Shared:
         self.memories: list[Any] = []
         self.written: list[tuple[Any, int, int, Any]] = []  # memory, offset and bytes of a result, and its host memory
         self.keep: list[Any] = []
-        self.used_bytes = 0  # of the stream's memory for results
+        self.used_bytes = 0  # of the stream's buffer for results
 
     def lend(self, address: int, bytes_: int, written: bool) -> Any:
         status, host = self.stream._status, ffi.cast(POINTER, address)
@@ -304,7 +305,7 @@ class Shared:
         return memory
 
     def fetch(self, wait: Callable[[], None] | None = None, fault: Any = None) -> bool:
-        """Waits once, for the results in the host's memory and for the fault word, and says whether there is a fault."""
+        """Waits once, until the results and the fault word are in host memory. Returns whether there is a fault."""
         queue, status, mapped = self.stream._cl, self.stream._status, []
         for memory, offset, bytes_, host in self.written:
             if bytes_ <= READ_BYTES:  # one command instead of two
@@ -315,7 +316,7 @@ class Shared:
             check_cl(status[0], "mapping a result")
         words = None
         if fault is not None:
-            words = self.stream._words  # and a read that waits is the wait for all
+            words = self.stream._words  # without `wait`, the read into it blocks until all commands are done
             check_cl(lib.clEnqueueReadBuffer(queue, fault, wait is None, 0, 16, words, 0, ffi.NULL, ffi.NULL),
                      "reading the fault word")
         if wait is not None:
@@ -324,7 +325,7 @@ class Shared:
             self.stream.finish()
         for memory, address in mapped:
             check_cl(lib.clEnqueueUnmapMemObject(queue, memory, address, 0, ffi.NULL, ffi.NULL), "unmapping a result")
-        self.stream._lent = self.keep  # whose unmapping is complete by the next call's wait
+        self.stream._lent = self.keep  # kept: their unmapping completes by the next call's wait
         return words is not None and bool(words[0] or words[1] or words[2] or words[3])
 
     def release(self) -> None:
@@ -345,7 +346,8 @@ class Shared:
         self._memory(to, view, written)
 
     def result(self, to: Any, array: Any) -> None:
-        """A new array as a moecl_tensor whose shape is there already. A small one costs a copy instead of a buffer."""
+        """Gives a moecl_tensor, whose shape is already set, the memory of a new array. For a small array it is a part
+        of the stream's buffer for results, which costs a copy instead of a buffer."""
         address, bytes_ = _arrays.memory_of(array)
         self.keep.append(array)
         offset, end = self.used_bytes, self.used_bytes + bytes_
@@ -372,7 +374,7 @@ class Shared:
 
 
 def in_place(array: Any, name: str) -> _arrays.View:
-    """Of an array that is written where it stands, so not by way of a copy."""
+    """The View of an array that is written in place. Refuses an array that would have to be copied."""
     view = _arrays.view(array, name, any_strides=True)
     if view.elements and (view.strides is not None or isinstance(array, numpy.ndarray) and not array.flags.carray):
         got = f"strides {tuple(view.strides)}" if view.strides is not None else "one that has to be copied"
@@ -388,8 +390,8 @@ def contiguous(array: Any, name: str) -> _arrays.View:
 
 
 def fill(to: Any, values: dict[str, Any], keep: list[Any]) -> None:
-    """Sets fields of a struct of the C interface by their names: numbers, texts, dtypes by name, arrays of the host,
-    structs as dicts."""
+    """Sets fields of a struct of the C interface by name. Values are numbers and lists of them, texts, dtypes or their
+    names, host arrays, and dicts for structs."""
     kinds = {name: field.type for name, field in ffi.typeof(to).fields}
     for name, value in values.items():
         kind = kinds.get(name)
@@ -429,11 +431,11 @@ def _group_options(options: dict[str, Any]) -> Any:
 
 
 class RankGroup(Handle):
-    """Ranks that are threads of this process and exchange device memory; `join` and `from_mpi` have ranks of processes.
-    `streams` has those of this process.
+    """Ranks that exchange device memory. The constructor's ranks are threads of this process; `join` and `from_mpi`
+    make groups of several processes. `streams` has the stream of each rank of this process.
 
     Args:
-        ranks: how many, on one device; or a stream for each
+        ranks: the number of ranks, on one device; or a stream for each rank
         options: fields of moecl_rank_group_options by name: deadline_ms, transport
     """
 
@@ -442,7 +444,7 @@ class RankGroup(Handle):
         self._make(_streams_of(ranks), lambda streams, out: lib.moecl_rank_group_create(streams, len(streams), given, out))
 
     def _make(self, streams: list[Stream], make: Callable[[list[Any], Any], int]) -> None:
-        """With a stream for each rank of this process, in order."""
+        """Makes the group. `streams` has a stream for each rank of this process, in order of rank."""
         out = ffi.new("moecl_rank_group**")
         check(make([stream._handle for stream in streams], out))
         super().__init__(out[0], lib.moecl_rank_group_destroy, streams)
@@ -458,10 +460,11 @@ class RankGroup(Handle):
     @classmethod
     def join(cls, name: str, rank: int | Sequence[int], size: int, stream: Stream | Sequence[Stream] | None = None,
              **options: Any) -> RankGroup:
-        """The group of that name, of `size` ranks of processes of this machine that each call this. Waits for the others.
+        """Joins the group of this name. Its `size` ranks belong to processes of this machine; each process calls this,
+        and waits for the others.
 
-        rank: that of this process; or several, which are threads of it
-        stream: of that rank; or one for each
+        rank: the rank of this process; or several ranks, which are threads of this process
+        stream: the stream of that rank; or a stream for each rank
         """
         ranks = [rank] if isinstance(rank, int) else list(rank)
         if stream is None:
@@ -478,10 +481,11 @@ class RankGroup(Handle):
 
     @classmethod
     def from_mpi(cls, comm: Any = None, ranks: int | Sequence[Stream] = 1, **options: Any) -> RankGroup:
-        """The group of the processes of an MPI communicator, in its order; all of them call this.
+        """The group of the processes of an MPI communicator, in its order of ranks. All of these processes call this.
 
-        comm: of mpi4py, and is duplicated; None: MPI_COMM_WORLD, which this call initialises where nobody has
-        ranks: how many this process has, which are threads of it; or a stream for each
+        comm: a communicator of mpi4py, which is duplicated; None: MPI_COMM_WORLD, and this call initialises MPI if
+            needed
+        ranks: the number of ranks of this process, which are its threads; or a stream for each rank
         """
         address = 0
         if comm is not None:
@@ -494,15 +498,15 @@ class RankGroup(Handle):
         return group
 
     def members(self) -> list[int]:
-        """The rank that each rank had in the group that was joined: another once it has shrunk."""
+        """The rank that each rank had in the group that was joined. It differs after a shrink."""
         return self._ranks(lib.moecl_rank_group_members)
 
     def shrink(self) -> RankGroup:
-        """A group of the processes that are left of this one, which has ended. Ranks count anew, in the old order."""
+        """A group of the remaining processes of this group, which has ended. Ranks are renumbered, in the old order."""
         return self._regrouped(lib.moecl_rank_group_shrink)
 
     def rejoin(self) -> RankGroup:
-        """The same with every rank that was joined: those that were lost have been started again and join meanwhile."""
+        """As `shrink`, with every rank that had joined: lost ranks have been started again and join meanwhile."""
         return self._regrouped(lib.moecl_rank_group_rejoin)
 
     def _regrouped(self, regroup: Callable[[Any, Any], int]) -> RankGroup:
@@ -511,7 +515,7 @@ class RankGroup(Handle):
         return group
 
     def communicator(self, rank: int) -> Communicator:
-        """What a rank uses in its own thread."""
+        """The communicator that a rank uses in its own thread."""
         out = ffi.new("moecl_communicator**")
         check(lib.moecl_rank_group_communicator(self._handle, rank, out))
         return Communicator(out[0], self.streams[rank])
@@ -534,8 +538,8 @@ class RankGroup(Handle):
         return ffi.string(text).decode(errors="replace")
 
     def run(self, function: Callable[[Communicator], Any]) -> list[Any]:
-        """function(communicator) in a thread for each rank of this process; what they return, in order. A rank that raises
-        ends the group for the others, and its error is raised here."""
+        """Calls function(communicator) in a thread for each rank of this process. Returns the results in order of rank.
+        A rank that raises ends the group for the other ranks, and its error is raised here."""
         causes: list[BaseException] = []
 
         def rank(number: int) -> Any:
@@ -554,7 +558,7 @@ class RankGroup(Handle):
 
 
 class Communicator(Handle):
-    """One rank's end of the exchanges; `RankGroup.run` and `RankGroup.communicator` give it. All ranks call the same
+    """One rank's end of the exchanges. `RankGroup.run` and `RankGroup.communicator` make it. All ranks call the same
     functions in the same order, each in its own thread."""
 
     def __init__(self, handle: Any, stream: Stream) -> None:
@@ -571,17 +575,17 @@ class Communicator(Handle):
         return plain(info)
 
     def part(self, members: Sequence[int]) -> Communicator:
-        """The communicator of some members, of which this rank is one."""
+        """The communicator of some members. This rank is one of them."""
         out = ffi.new("moecl_communicator**")
         check(lib.moecl_communicator_part(self._handle, list(members), len(members), out))
         return Communicator(out[0], self.stream)
 
     def wait(self) -> None:
-        """Until the rank's stream has done what it was given, but no longer than the group's deadline."""
+        """Waits until the rank's stream has completed its commands, but no longer than the group's deadline."""
         check(lib.moecl_communicator_wait(self._handle))
 
     def barrier(self) -> None:
-        """No rank goes on before all have come."""
+        """No rank's stream continues before every rank has called this."""
         check(lib.moecl_barrier(self._handle))
 
     def _call(self, function: Callable[..., int], arrays: list[tuple[Any, str, bool]], *arguments: Any) -> list[Any]:
@@ -600,7 +604,7 @@ class Communicator(Handle):
             shared.release()
 
     def all_gather(self, send: Any, sizes: Sequence[int] | None = None) -> Any:
-        """The ranks' arrays one after the other. `sizes`: rows of each rank, where they differ."""
+        """The ranks' arrays one after the other, in order of rank. `sizes`: rows of each rank, if they differ."""
         view = _arrays.view(send, "send")
         sizes = [view.shape[0]] * self.size if sizes is None else list(sizes)
         row = _arrays.SIZES[view.dtype]
@@ -611,19 +615,19 @@ class Communicator(Handle):
         return out
 
     def broadcast(self, data: Any, root: int = 0) -> Any:
-        """The root's array into everyone's, in place. data: contiguous."""
+        """Copies the root's array to every rank's array, in place. data: contiguous."""
         view = in_place(data, "data")
         self._call(lib.moecl_broadcast, [(data, "data", True)], view.bytes, root)
         return data
 
     def all_reduce(self, data: Any) -> Any:
-        """The sum over ranks, in place. data: contiguous, float32, float16 or bfloat16."""
+        """Sums over the ranks, in place. data: contiguous, float32, float16 or bfloat16."""
         view = in_place(data, "data")
         self._call(lib.moecl_all_reduce, [(data, "data", True)], view.dtype, view.elements, 1)
         return data
 
     def reduce_scatter(self, data: Any, sizes: Sequence[int] | None = None) -> Any:
-        """This rank's rows of the sum over ranks. `sizes`: rows of each rank, where they differ."""
+        """This rank's rows of the sum over the ranks. `sizes`: rows of each rank, if they differ."""
         view = _arrays.view(data, "data")
         if sizes is None:
             if view.shape[0] % self.size:
@@ -637,7 +641,7 @@ class Communicator(Handle):
         return out
 
     def all_to_all(self, send: Any, send_sizes: Sequence[int], recv_sizes: Sequence[int]) -> Any:
-        """send_sizes[r] rows to each rank r; what they sent here, in order of rank, recv_sizes[r] rows of each."""
+        """Sends send_sizes[r] rows to each rank r. Returns the received rows in order of rank, recv_sizes[r] from r."""
         view = _arrays.view(send, "send")
         row = _arrays.SIZES[view.dtype]
         for size in view.shape[1:]:

@@ -1,4 +1,4 @@
-"""Tokens to the ranks of their experts and back, around experts of one's own."""
+"""Sends tokens to the ranks of their experts and brings the results back, around the caller's own experts."""
 from __future__ import annotations
 
 import weakref
@@ -12,14 +12,14 @@ from moecl._binding import ffi, lib
 from moecl._operator import fault_of, raise_fault
 from moecl._runtime import Communicator, Handle, InvalidArgument, Shared, check, check_cl, fill, struct
 
-# Of moecl_wire_format: the codes that rows travel as.
+# For each moecl_wire_format: the dtype of the codes that rows travel as.
 WIRE_DTYPES = {1: "int8", 2: "uint8", 3: "uint8"}
 MXFP8, MX_COLUMNS = 3, 32
 
 
 class RoutedRows(NamedTuple):
-    """The rows of this rank's experts, one expert after the other; of one expert in the order rank, token, choice; of mc2
-    over nodes: index of the rank within its node, node, token, choice."""
+    """The rows that this rank's experts received, one expert after the other. Rows of one expert are in the order
+    source rank, token, k. With mc2 over several nodes: index of the source rank within its node, node, token, k."""
 
     x: Array
     """[rows, H] of the tokens' dtype, or codes of the wire's; batched [local experts, rows_per_expert, H]"""
@@ -36,7 +36,7 @@ class RoutedRows(NamedTuple):
 
 
 class TokenDispatcher(Handle):
-    """One rank's end of a strategy: each rank makes its own and calls the same functions, in its own thread.
+    """One rank's end of a strategy. Each rank makes its own dispatcher and calls the same functions, in its own thread.
 
     Args:
         hidden, experts, top_k: H, E and K of the model
@@ -53,20 +53,20 @@ class TokenDispatcher(Handle):
         check(lib.moecl_token_dispatcher_create(communicator._handle, given, out))
         super().__init__(out[0], lib.moecl_token_dispatcher_destroy, communicator)
         self._communicator, self._options = communicator, given
-        self._forget: Any = None  # gives up the tokens, which peers may read until the combine
+        self._forget: Any = None  # releases the tokens, which peers may read until the combine
         self._like: Any = None
         self._tokens = self._rows = 0
 
     def dispatch(self, x: Array, ids: Array, weights: Array | None = None, *, tokens_of_ranks: Sequence[int] | None = None,
                  capacity: int = 0) -> RoutedRows:
-        """Brings every token to the ranks of its experts, by all ranks. The arrays stay as they are until the combine.
+        """Sends every token to the ranks of its experts. All ranks call it. Do not change the arrays until the combine.
 
         Args:
             x: [T, H]; T may be 0
             ids: [T, K] int32 or int64; -1: no expert
-            weights: [T, K] float32, on every rank or on none; without them 1
-            tokens_of_ranks: T of each rank, where all know them
-            capacity: tokens of a rank that mc2 has windows for
+            weights: [T, K] float32, on every rank or on none; None: every weight is 1
+            tokens_of_ranks: T of each rank, if every rank knows these numbers; on every rank or on none
+            capacity: with mc2, the tokens of a rank's share that a window has room for; 0: those of the rank with most
         """
         self._end_step()
         args, routed, stream = struct("moecl_dispatch_args"), struct("moecl_routed_rows"), self._communicator.stream
@@ -95,7 +95,7 @@ class TokenDispatcher(Handle):
         args.capacity = capacity
         fault = args.fault.memory = fault_of(stream)
         if weights is not None and not tokens.elements:
-            args.weights.memory = fault  # a rank without tokens brings them too
+            args.weights.memory = fault  # not NULL: a rank without tokens must bring weights too
         check(lib.moecl_token_dispatch(self._handle, args, routed))
         self._like, self._tokens, self._rows = x, args.tokens, routed.rows
         came = self._came(routed, shared)
@@ -104,10 +104,10 @@ class TokenDispatcher(Handle):
         return self._in_order(routed, came)
 
     def combine(self, expert_rows: Array) -> Array:
-        """[T, H] float32: of each token the weighted sum of its experts' rows, by all ranks.
+        """Returns [T, H] float32: for each token, the weighted sum of its experts' rows. All ranks call it.
 
         Args:
-            expert_rows: [rows, H] float32, as `dispatch` gave the rows; of experts that sum [tokens that came, H]
+            expert_rows: [rows, H] float32, in the order of `dispatch`; from experts that sum, [tokens that came, H]
         """
         if self._forget is None:
             raise InvalidArgument("combine: expected a dispatch before")
@@ -129,7 +129,7 @@ class TokenDispatcher(Handle):
         return out
 
     def close(self) -> None:
-        """What the dispatcher holds goes now."""
+        """Destroys the dispatcher now, and releases the memory that it holds."""
         super().close()
         self._end_step()
 
@@ -139,7 +139,7 @@ class TokenDispatcher(Handle):
             self._forget = None
 
     def _came(self, routed: Any, shared: Shared) -> dict[str, Any]:
-        """Copies of what stands in the dispatcher's memory, once the stream is past them."""
+        """Copies the outputs out of the dispatcher's memory. The copies are valid once the stream has passed them."""
         hidden, sources = self._options.hidden, routed.source_rows
         codes = WIRE_DTYPES.get(self._options.wire) if routed.x_scale.memory else None
         scales = [sources, -(-hidden // MX_COLUMNS)] if self._options.wire == MXFP8 else [sources]

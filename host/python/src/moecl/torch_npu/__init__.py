@@ -1,8 +1,8 @@
-"""A stand-in for torch_npu: the MoE operators of an Ascend NPU with their numbers, on a machine that has none.
+"""A stand-in for torch_npu: the MoE operators of an Ascend NPU, with the NPU's numbers, on a machine without one.
 
 `install()` puts it into this process as `torch_npu`, `torch.npu`, `torch.ops.npu`, `torch.ops._C_ascend` and the backend
-"hccl" of torch.distributed; `python -m moecl.torch_npu SCRIPT` does so before it runs a program. Tensors are torch's of
-the CPU. What is exact and what is refused: TORCH_NPU.md.
+"hccl" of torch.distributed; `python -m moecl.torch_npu SCRIPT` does so before it runs a program. Tensors are torch's on
+the CPU. TORCH_NPU.md says what is exact and what is refused.
 """
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _installed: list[types.ModuleType] = []
 
 
 class Operators:
-    """`torch.ops.npu` and its like."""
+    """`torch.ops.npu` or `torch.ops._C_ascend`."""
 
     def __init__(self, name: str, functions: dict[str, Any]) -> None:
         self._name, self._functions = name, functions
@@ -29,8 +29,8 @@ class Operators:
 
 
 def run_ranks(count: int, function: Callable[[str, int], Any]) -> list[Any]:
-    """function(group name, rank) in a thread for each rank, for tests of moe_distribute_* without processes; what they
-    return. The name is for group_ep and hcom."""
+    """Calls function(group name, rank) in a thread for each rank, and returns the results. For tests of
+    moe_distribute_* without processes. The group name is for the parameters group_ep and hcom."""
     install()
     from moecl.torch_npu import _distribute
 
@@ -38,7 +38,7 @@ def run_ranks(count: int, function: Callable[[str, int], Any]) -> list[Any]:
 
 
 def install() -> types.ModuleType:
-    """Once or again; gives the module `torch_npu`."""
+    """Installs the stand-in, unless it is installed already. Returns the module `torch_npu`."""
     if _installed:
         return _installed[0]
     import torch

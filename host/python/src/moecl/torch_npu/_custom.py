@@ -16,8 +16,8 @@ Tensor = torch.Tensor
 def grouped_matmul_swiglu_quant(x: Tensor, weight: Tensor, weight_scale: Tensor, x_scale: Tensor, group_list: Tensor, *,
                                 bias: Tensor | None = None, offset: Tensor | None = None,
                                 swiglu_limit: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
-    """Grouped product of codes, clamped swiglu, int8 rows."""
-    weight = weight if weight.dim() == 3 else weight.unsqueeze(0)  # of one expert
+    """Grouped product of codes, clamped swiglu, quantization to int8 rows."""
+    weight = weight if weight.dim() == 3 else weight.unsqueeze(0)  # a single expert
     y, scale = operators.c_ascend_grouped_matmul_swiglu_quant(x, weight, group_list, weight_scale, x_scale, bias=bias,
                                                               swiglu_limit=swiglu_limit)
     return y, scale, torch.empty(0)
@@ -26,7 +26,7 @@ def grouped_matmul_swiglu_quant(x: Tensor, weight: Tensor, weight_scale: Tensor,
 def grouped_matmul_swiglu_quant_weight_nz_tensor_list(
         x: Tensor, weight: Sequence[Tensor], weight_scale: Sequence[Tensor], x_scale: Tensor, group_list: Tensor, *,
         bias: Any = None, offset: Tensor | None = None, swiglu_limit: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
-    """The same of one stack of weights, or of a list with a matrix for each expert."""
+    """As grouped_matmul_swiglu_quant, for one stack of weights or a list with a matrix for each expert."""
     return grouped_matmul_swiglu_quant(x, _stacked(weight), _stacked(weight_scale), x_scale, group_list,
                                        bias=None if bias is None else _stacked(bias), offset=offset, swiglu_limit=swiglu_limit)
 
@@ -42,7 +42,8 @@ def grouped_matmul_swiglu_quant_v2(
         smooth_scale: Tensor | None = None, weight_assist_matrix: Sequence[Tensor] | None = None, bias: Tensor | None = None,
         dequant_mode: int = 0, dequant_dtype: int = 0, quant_mode: int = 0, quant_dtype: int = 0, transpose_weight: bool = False,
         group_list_type: int = 0, tuning_config: Sequence[int] = (), swiglu_limit: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Clamped swiglu for int8 weights, or for int4 ones with their assist matrix."""
+    """As npu_grouped_matmul_swiglu_quant_v2, also with a clamped swiglu for int8 weights, or for int4 weights with
+    their assist matrix."""
     if swiglu_limit <= 0:
         return npu.npu_grouped_matmul_swiglu_quant_v2(
             x, weight, weight_scale, x_scale, group_list, smooth_scale=smooth_scale, weight_assist_matrix=weight_assist_matrix,
@@ -71,15 +72,15 @@ def npu_moe_init_routing_custom(
 def moe_gating_top_k(x: Tensor, k: int, k_group: int, group_count: int, group_select_mode: int, renorm: int, norm_type: int,
                      out_flag: bool, routed_scaling_factor: float, eps: float,
                      bias_opt: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores, groups, the best k experts, weights; renorm 1 divides softmax's weights by their sum too. Groups may have one
-    expert (group_select_mode 0) or two."""
+    """Scores the experts, selects groups, and gives the best k experts and their weights. renorm 1 also divides
+    softmax's weights by their sum. Groups may have as few as one expert (group_select_mode 0) or two (1)."""
     if group_count < 1 or x.shape[-1] % group_count:
         raise ValueError(f"_C_ascend.moe_gating_top_k: {x.shape[-1]} experts do not divide into {group_count} groups")
     size = x.shape[-1] // group_count
     if size < 1 + group_select_mode:
         raise ValueError(f"_C_ascend.moe_gating_top_k: groups of {size} with group_select_mode {group_select_mode}")
     small = size < 3 and group_count > 1
-    if small:  # moecl's groups have three experts or more: others that are never chosen join them
+    if small:  # moecl's groups have at least three experts: add experts that are never chosen
         bias_opt = _widened(x.new_zeros(x.shape[-1]) if bias_opt is None else bias_opt, size)
         x = _widened(x, size)
     y, ids, out = operators.moe_gating_top_k(
@@ -92,7 +93,7 @@ def moe_gating_top_k(x: Tensor, k: int, k_group: int, group_count: int, group_se
 
 
 def _widened(x: Tensor, size: int) -> Tensor:
-    """Groups of three, with -inf behind."""
+    """Pads groups of `size` experts to three, with -inf."""
     return torch.nn.functional.pad(x.unflatten(-1, (-1, size)), (0, 3 - size), value=float("-inf")).flatten(-2)
 
 
@@ -100,8 +101,8 @@ def moe_gating_top_k_hash(x: Tensor, k: int, bias: Tensor | None = None, input_i
                           tid2eid: Tensor | None = None, k_group: int = 1, group_count: int = 1,
                           routed_scaling_factor: float = 1.0, eps: float = 1e-20, group_select_mode: int = 0, renorm: int = 0,
                           norm_type: int = 0, out_flag: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    """The same with norm_type 2, sqrt(softplus), and with experts by token id: tid2eid[input_ids] are chosen then, and their
-    weights are their scores'."""
+    """As moe_gating_top_k, also with norm_type 2, sqrt(softplus), and with experts by token id: tid2eid[input_ids] are
+    the chosen experts then, and their weights come from their scores."""
     if tid2eid is None and norm_type != 2:
         return moe_gating_top_k(x, k, k_group, group_count, group_select_mode, renorm, norm_type, out_flag,
                                 routed_scaling_factor, eps, bias)
@@ -126,7 +127,7 @@ def npu_dequant_swiglu_quant(x: Tensor, *, weight_scale: Tensor | None = None, a
                              group_index: Tensor | None = None, activate_left: bool = True, quant_mode: int = 0,
                              swiglu_mode: int = 0, clamp_limit: float = 0.0, glu_alpha: float = 1.0,
                              glu_bias: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Dequantize, swiglu, quantize, as vllm-ascend has it."""
+    """Dequantize, swiglu, quantize, as in vllm-ascend."""
     y, scale = operators.c_ascend_dequant_swiglu_quant(
         x, weight_scale=weight_scale, activation_scale=activation_scale, bias=bias, quant_scale=quant_scale,
         quant_offset=quant_offset, group_index=group_index, activate_left=activate_left, quant_mode=quant_mode,
@@ -138,8 +139,8 @@ def npu_swiglu_group_quant(x: Tensor, topk_weight: Tensor | None = None, group_i
                            dst_type: Any = torch.float8_e4m3fn, quant_mode: int = 1, group_size: int = 128,
                            round_scale: bool = False, ue8m0_scale: bool = False, output_origin: bool = False,
                            group_list_type: int = 0, clamp_value: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
-    """Clamped swiglu in x's type, times topk_weight, then fp8: quant_mode 1 with a real scale for each group_size columns, 2
-    as npu_dynamic_mx_quant. Rows past the sum of group_index are not defined."""
+    """Clamped swiglu in x's dtype, times topk_weight, quantized to fp8. quant_mode 1: a real scale for each group_size
+    columns; 2: as npu_dynamic_mx_quant. Rows past the sum of group_index are not defined."""
     if quant_mode not in (1, 2) or quant_mode == 1 and (round_scale or ue8m0_scale):
         raise refused("_C_ascend.npu_swiglu_group_quant", f"quant_mode {quant_mode}, rounded scales", "no caller is known")
     y = npu.swiglu(x, clamp_value)
@@ -153,14 +154,15 @@ def npu_swiglu_group_quant(x: Tensor, topk_weight: Tensor | None = None, group_i
 
 def moe_grouped_matmul(x: Tensor, weight: Tensor, group_list: Tensor, split_item: int, group_type: int,
                        group_list_type: int) -> list[Tensor]:
-    """For each group its rows times its weights."""
+    """For each group, the product of its rows and its weights."""
     return npu.npu_grouped_matmul([x], [weight], group_list=group_list, split_item=split_item, group_type=group_type,
                                   group_list_type=group_list_type)
 
 
 def _fused(operator: str, x: Tensor, weight1: Tensor, scale1: Any, weight2: Tensor, scale2: Any, ids: Tensor, weights: Tensor,
            where: dict[str, Any], most: int | None, limit: float) -> tuple[Tensor, Tensor]:
-    """Dispatch with int8 rows (plain ones for plain weights), product, clamped swiglu, product, combine; and the counts."""
+    """Dispatch, product, clamped swiglu, product, combine. Rows are int8, or plain for plain weights. Returns the
+    result and the number of rows of each expert."""
     quantized = weight1.dtype == torch.int8
     rows, scale, assist, ends, received, _, _ = npu.npu_moe_distribute_dispatch_v2(
         x, ids, **where, quant_mode=2 if quantized else 0, expert_token_nums_type=0)
@@ -182,7 +184,7 @@ def dispatch_ffn_combine(x: Tensor, weight1: Sequence[Tensor], weight2: Sequence
                          scale1: Sequence[Tensor], scale2: Sequence[Tensor], bias1: Sequence[Tensor], bias2: Sequence[Tensor],
                          probs: Tensor, group: str, max_output_size: int, out: Tensor, expert_token_nums: Tensor,
                          x_active_mask: Tensor | None = None, swiglu_limit: float = 1000000.0) -> tuple[Tensor, Tensor]:
-    """Dispatch, product, clamped swiglu, product, combine: its parts one after the other."""
+    """Dispatch, product, clamped swiglu, product, combine: separate operators, one after the other."""
     ranks, first = group_of(group), _stacked(weight1)
     where: dict[str, Any] = dict(
         group_ep=group, ep_world_size=ranks.size(), ep_rank_id=ranks.rank(), moe_expert_num=first.shape[0] * ranks.size(),
@@ -200,7 +202,7 @@ def dispatch_gmm_combine_decode(
         expert_smooth_scales: Tensor | None = None, x_active_mask: Tensor | None = None, group_ep: str = "",
         ep_rank_size: int = 0, ep_rank_id: int = 0, moe_expert_num: int = 0, shared_expert_num: int = 1,
         shared_expert_rank_num: int = 0, quant_mode: int = 0, global_bs: int = 0) -> tuple[Tensor, Tensor]:
-    """The same for few tokens. Weights are read in their plain order, not permuted as the device wants them."""
+    """As dispatch_ffn_combine, for few tokens. Weights are read in plain order; the device wants them permuted."""
     if expert_smooth_scales is not None or shared_expert_rank_num:
         raise refused("_C_ascend.dispatch_gmm_combine_decode", "smooth scales, ranks of shared experts", "no caller is known")
     where: dict[str, Any] = dict(group_ep=group_ep, ep_world_size=ep_rank_size, ep_rank_id=ep_rank_id,
@@ -210,7 +212,7 @@ def dispatch_gmm_combine_decode(
 
 
 def functions() -> dict[str, Callable[..., Any]]:
-    """By name."""
+    """The operators of torch.ops._C_ascend, by name."""
     found = {name: value for name, value in globals().items()
              if name.startswith(("grouped_", "npu_", "moe_", "dispatch_")) and callable(value)}
     found["grouped_matmul_swiglu_quant_weight_nz"] = grouped_matmul_swiglu_quant

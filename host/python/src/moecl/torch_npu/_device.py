@@ -1,4 +1,4 @@
-"""torch.npu, and devices named npu: all of it is the CPU, whose work is done when a call returns."""
+"""torch.npu, and devices named npu. Both are the CPU, where work has completed when a call returns."""
 from __future__ import annotations
 
 import contextlib
@@ -15,7 +15,7 @@ from moecl.torch_npu._names import missing
 
 
 class Event:
-    """Completes when it is recorded."""
+    """An event that completes when it is recorded."""
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any) -> None:
         self._time = 0.0
@@ -38,7 +38,7 @@ class Event:
 
 
 class Stream:
-    """In order with all others."""
+    """A stream that is in order with all other streams."""
 
     def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
         self.device = torch.device("cpu")
@@ -86,7 +86,7 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 
 def _seed(seed: int) -> None:
-    """Of the CPU's generator; torch.manual_seed, which calls this, has done so."""
+    """Seeds the CPU's generator. torch.manual_seed, which calls this, has seeded it already."""
     torch.default_generator.manual_seed(seed)
 
 
@@ -116,7 +116,7 @@ def module() -> types.ModuleType:
 
 
 def on_cpu(device: Any) -> Any:
-    """The CPU for a device named npu or a number of one."""
+    """The CPU for a device named npu, or for a device number; other values unchanged."""
     if isinstance(device, bool):
         return device
     named = isinstance(device, str) and device.split(":")[0] == "npu"
@@ -147,7 +147,7 @@ def _to(function: Callable[..., Any]) -> Callable[..., Any]:
 def _histc(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def histc(input: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0, **kwargs: Any) -> torch.Tensor:
-        """Of whole numbers too, which torch's CPU part lacks and an NPU has."""
+        """torch.histc, also for whole numbers, which torch lacks on a CPU and supports on an NPU."""
         if input.is_floating_point():
             return function(input, bins, min, max, **kwargs)
         return function(input.double(), bins, min, max, **kwargs).to(input.dtype)
@@ -157,7 +157,7 @@ def _histc(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def install() -> None:
     torch.utils.rename_privateuse1_backend("npu")
-    # The device is a name: what torch would ask of its C++ part is answered here.
+    # The device npu is only a name. This answers what torch would ask its C++ part.
     torch._C._get_accelerator = lambda check=None: torch.device("cpu")
     for function in torch.utils._device._device_constructors():
         name = function.__name__

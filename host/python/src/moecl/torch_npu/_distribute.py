@@ -1,5 +1,5 @@
-"""moe_distribute_* of ranks: processes, each of which does its own rank's work in a group that they join, or threads
-(`run_ranks`). Either way moecl's operators run as they are, so the bits are the same."""
+"""Runs moe_distribute_* over ranks. Ranks are processes that join a group and do their own rank's work, or threads
+(`run_ranks`). Both ways run moecl's operators unchanged, so the bits are the same."""
 from __future__ import annotations
 
 import itertools
@@ -13,7 +13,7 @@ _numbers = itertools.count()
 
 
 class ThreadGroup:
-    """Ranks that are threads of this process."""
+    """A group of ranks that are threads of this process."""
 
     def __init__(self, ranks: moecl.RankGroup) -> None:
         self._mine, self._said = threading.local(), [None] * len(ranks.streams)
@@ -41,8 +41,8 @@ class ThreadGroup:
 
 
 def run_ranks(count: int, function: Callable[[str, int], Any]) -> list[Any]:
-    """function(group name, rank) in a thread for each rank, without processes; what they return. The name is for group_ep
-    and hcom. An error of one rank is raised here."""
+    """Calls function(group name, rank) in a thread for each rank, without processes, and returns the results. The group
+    name is for the parameters group_ep and hcom. An error of one rank is raised here."""
     ranks = moecl.RankGroup(count)
     name, group = f"moecl-threads-{next(_numbers)}", ThreadGroup(ranks)
     _hccl.groups[name] = group
@@ -72,7 +72,7 @@ def together(group: Any, function: Callable[..., Any], arguments: dict[str, Any]
     try:
         return function(group.communicator, **arguments)
     except moecl.Error:
-        if group.operator_ranks.failure:  # the next operator joins another one
+        if group.operator_ranks.failure:  # the group has ended: the next operator joins a new one
             group.operator_ranks = None
             group.operator_groups += 1
         raise

@@ -1,8 +1,8 @@
-"""The backend "hccl" of torch.distributed: processes of one machine as ranks, by Unix sockets.
+"""The backend "hccl" of torch.distributed: ranks are processes of one machine, connected by Unix sockets.
 
-A collective is done when its call returns; what it returns is a work that has completed. Sums are of float32, or of whole
-numbers, in order of rank, so every rank gets the same bits. Ranks find each other through torch's store, so file://,
-tcp:// and env:// all do.
+A collective has completed when its call returns, and so has the work object that it returns. Sums are of float32, or of
+whole numbers, in order of rank, so every rank gets the same bits. Ranks find each other through torch's store, so
+file://, tcp:// and env:// all work.
 """
 # mypy: disable-error-code="override"
 from __future__ import annotations
@@ -23,11 +23,11 @@ from torch.futures import Future
 
 from moecl._binding import ffi
 
-groups: dict[str, Any] = {}  # by name; a group of threads has the same functions
+groups: dict[str, Any] = {}  # by name; a ThreadGroup of _distribute has the same functions
 
 
 def group_of(name: str) -> Any:
-    """By the name that get_hccl_comm_name gave."""
+    """The group with the name that get_hccl_comm_name returned."""
     if name not in groups:
         raise RuntimeError(f"group '{name}' is none of this process; there are {sorted(groups)}")
     return groups[name]
@@ -40,7 +40,7 @@ def _done(result: Any) -> Any:
 
 
 class _Links:
-    """A connection to every other rank; what comes is kept until somebody asks."""
+    """A connection to every other rank. Received messages are queued until they are taken."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         self.rank, self.size, self.seconds = rank, size, timeout.total_seconds()
@@ -80,7 +80,7 @@ class _Links:
             self.inbox[peer].put(None)
 
     def exchange(self, parts: Sequence[Any]) -> list[Any]:
-        """parts[r] to each rank r; what each sent here. All ranks call it in the same order."""
+        """Sends parts[r] to each rank r. Returns each rank's part for this one. All ranks call it in the same order."""
         for peer in range(self.size):
             if peer != self.rank:
                 self.out[peer].send_bytes(parts[peer])
@@ -98,7 +98,7 @@ class _Links:
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
-    """A copy: the tensor may be freed meanwhile, and one that NumPy has seen cannot be."""
+    """A copy, since the tensor may be freed meanwhile. Not by NumPy: a tensor that NumPy has seen cannot be freed."""
     tensor = tensor.detach().contiguous()
     return bytes(ffi.buffer(ffi.cast("char*", tensor.data_ptr()), tensor.numel() * tensor.element_size())) if tensor.numel() else b""
 
@@ -131,7 +131,7 @@ def _reduced(parts: Sequence[torch.Tensor], op: Any) -> torch.Tensor:
 
 
 class HcclGroup(dist.ProcessGroup):
-    """Ranks of a group, of which this process is one."""
+    """A group of ranks. This process is one of them."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]
@@ -141,7 +141,7 @@ class HcclGroup(dist.ProcessGroup):
             store.set("hccl/name", f"moecl-hccl-{os.getpid()}-{len(groups)}")
         self._hccl_name = store.get("hccl/name").decode()
         groups[self._hccl_name] = self
-        # Of _distribute: a group of moecl's, this rank's end of it, and how many there were before.
+        # For _distribute: the moecl.RankGroup, this rank's communicator in it, and the number of earlier groups.
         self.operator_ranks: Any = None
         self.communicator: Any = None
         self.operator_groups = 0
@@ -171,7 +171,7 @@ class HcclGroup(dist.ProcessGroup):
         return self.pg_name
 
     def gather_objects(self, mine: Any) -> list[Any]:
-        """What every rank has to say."""
+        """The objects of all ranks, in order of rank."""
         data = pickle.dumps(mine)
         return [mine if rank == self._rank else pickle.loads(part)
                 for rank, part in enumerate(self._links.exchange([data] * self._size))]
@@ -266,7 +266,7 @@ class HcclGroup(dist.ProcessGroup):
         outputs[0].copy_(_tensor(came[root], outputs[0]).view(outputs[0].shape))
         return _done(outputs)
 
-    # By their names in older versions of torch.
+    # The names of these collectives in older versions of torch.
     _allgather_base = all_gather_single  # type: ignore[assignment]
     _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
     alltoall_base = all_to_all_single  # type: ignore[assignment]

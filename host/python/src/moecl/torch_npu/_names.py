@@ -1,4 +1,4 @@
-"""What is asked for and is not there."""
+"""Errors for operators and arguments that the stand-in does not support."""
 from __future__ import annotations
 
 import difflib
@@ -6,7 +6,7 @@ from typing import Iterable
 
 
 class Missing(AttributeError, NotImplementedError):
-    """No such operator here. An AttributeError too: programs ask by hasattr which operators there are."""
+    """The stand-in has no such operator. Also an AttributeError: programs ask by hasattr which operators exist."""
 
 
 def missing(whole: str, name: str, known: Iterable[str]) -> Missing:

@@ -1,5 +1,5 @@
-"""torch_npu.npu_*: the operators by their real parameters, on torch's tensors. Most are moecl's as they are; the others are
-made of those."""
+"""torch_npu.npu_*: the operators with torch_npu's own parameters, on torch tensors. Most are moecl's operators
+unchanged; the others are composed of moecl's operators."""
 from __future__ import annotations
 
 import inspect
@@ -24,12 +24,12 @@ E8M0 = torch.float8_e8m0fnu
 
 
 def types() -> dict[str, Any]:
-    """Types of torch_npu that are attributes of its module."""
+    """Dtypes of torch_npu that are attributes of its module."""
     return {"float8_e8m0fnu": E8M0, "float4_e2m1fn_x2": getattr(torch, "float4_e2m1fn_x2", 296), "float4_e1m2fn_x2": 297}
 
 
 def name_of(dtype: Any) -> str:
-    """"float8_e4m3fn" of a type of torch or of its number in torch_npu."""
+    """The name, such as "float8_e4m3fn", of a torch dtype or of its number in torch_npu."""
     if isinstance(dtype, int):
         if dtype not in NUMBERED:
             raise ValueError(f"dtype {dtype} is none of {NUMBERED}")
@@ -38,7 +38,7 @@ def name_of(dtype: Any) -> str:
 
 
 def code_type(dtype: Any) -> str:
-    """How grouped_matmul names codes."""
+    """The name of a type of codes in moecl's grouped_matmul."""
     if dtype is None:
         return "none"
     short = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float4_e2m1fn_x2": "e2m1", "float8_e8m0fnu": "float8_e8m0fnu"}
@@ -49,7 +49,7 @@ def code_type(dtype: Any) -> str:
 
 
 def _none(dtype: torch.dtype = torch.float32) -> Tensor:
-    """The device gives a tensor where it has nothing to say."""
+    """The empty tensor that the device returns for an output that a call does not have."""
     return torch.empty(0, dtype=dtype)
 
 
@@ -58,7 +58,8 @@ def _all_there(results: Any) -> tuple[Any, ...]:
 
 
 def plain(function: Callable[..., Any], **reserved: Any) -> Callable[..., Any]:
-    """An operator as moecl has it: positional parameters in their order; `reserved` ones may be given as their default."""
+    """An operator of moecl, with positional parameters in moecl's order. `reserved` parameters may only be their
+    default."""
     fields = getattr(operators, f"_{function.__name__}").fields
     names = [name for kind, name, *_ in fields if kind != "o"]
 
@@ -84,7 +85,7 @@ def plain(function: Callable[..., Any], **reserved: Any) -> Callable[..., Any]:
 
 
 _init_routing_v2 = plain(operators.moe_init_routing_v2)
-# What rows of a quant_mode are; those of fp4, int4 and HiFloat8 are bytes.
+# The dtype of the rows that a quant_mode gives. Rows of fp4, int4 and HiFloat8 are bytes.
 FP8_MODES = {mode: torch.float8_e5m2 for mode in (2, 4, 11, 14, 16)} | {mode: torch.float8_e4m3fn for mode in (3, 5, 12, 15, 17)}
 
 
@@ -93,7 +94,7 @@ def npu_moe_init_routing_v2(
         expert_capacity: int = -1, expert_num: int = -1, drop_pad_mode: int = 0, expert_tokens_num_type: int = 0,
         expert_tokens_num_flag: bool = False, quant_mode: int = -1, active_expert_range: Sequence[int] = (),
         row_idx_type: int = 0, x_dtype: Any = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Rows in expert order. Codes are moved with their scales, of float32 or e8m0."""
+    """Rows in expert order. Rows that are codes are moved with their scales, which are float32 or e8m0."""
     rows, index, tokens, scales = _init_routing_v2(
         x, expert_idx.to(torch.int32), scale=scale, offset=offset, active_num=active_num, expert_capacity=expert_capacity,
         expert_num=expert_num, drop_pad_mode=drop_pad_mode, expert_tokens_num_type=expert_tokens_num_type,
@@ -112,7 +113,7 @@ _token_permute = plain(operators.moe_token_permute)
 
 def npu_moe_token_permute(tokens: Tensor, indices: Tensor, num_out_tokens: int | None = None,
                           padded_mode: bool = False) -> tuple[Tensor, Tensor]:
-    """Tokens sorted by index; codes of 8 bits are moved as they are."""
+    """Tokens sorted by index. 8-bit codes are moved unchanged."""
     rows, order = _token_permute(tokens, indices, num_out_tokens, padded_mode)
     return rows.view(tokens.dtype), order
 
@@ -122,7 +123,7 @@ _token_unpermute = plain(operators.moe_token_unpermute)
 
 def npu_moe_token_unpermute(permuted_tokens: Tensor, sorted_indices: Tensor, probs: Tensor | None = None,
                             padded_mode: bool = False, restore_shape: Sequence[int] | None = None) -> Tensor:
-    """Weighted sums of each token's rows."""
+    """For each token, the weighted sum of its rows."""
     return _token_unpermute(permuted_tokens, sorted_indices, probs, padded_mode,
                             tuple(restore_shape) if padded_mode and restore_shape is not None else None)
 
@@ -132,15 +133,15 @@ _re_routing = plain(operators.moe_re_routing)
 
 def npu_moe_re_routing(tokens: Tensor, expert_token_num_per_rank: Tensor, *, per_token_scales: Tensor | None = None,
                        expert_token_num_type: int = 1, idx_type: int = 0) -> tuple[Tensor, ...]:
-    """Rows by rank, then expert, put by expert, then rank."""
+    """Reorders rows: from the order rank, expert to the order expert, rank."""
     result = _re_routing(tokens, expert_token_num_per_rank, per_token_scales=per_token_scales,
                          expert_token_num_type=expert_token_num_type, idx_type=idx_type)
     return result[0].view(tokens.dtype), *result[1:]
 
 
 def fp8_rows(x: Tensor, dtype: torch.dtype, width: int = 0) -> tuple[Tensor, Tensor]:
-    """A scale amax / largest for each row, or for each `width` columns of it; x / scale, halves to even; zeros keep scale
-    0."""
+    """Quantizes rows to fp8, with a scale amax / largest for each row, or for each `width` columns of a row. Codes are
+    x / scale, halves to even; zeros keep scale 0."""
     wide = x.float()
     groups = wide.unflatten(-1, (-1, width)) if width else wide.unsqueeze(-2)
     scale = groups.abs().amax(-1) / LARGEST[name_of(dtype)]
@@ -153,7 +154,7 @@ _dynamic_quant = plain(operators.dynamic_quant)
 
 def npu_dynamic_quant(x: Tensor, *, smooth_scales: Tensor | None = None, group_index: Tensor | None = None,
                       dst_type: Any = None) -> tuple[Tensor, Tensor]:
-    """Rows to int8, int4 or fp8, a scale for each."""
+    """Quantizes rows to int8, int4 or fp8, with a scale for each row."""
     name = "int8" if dst_type is None else name_of(dst_type)
     codes, scale = _dynamic_quant(x, smooth_scales=smooth_scales, group_index=group_index, dst_type=name)
     return codes.view(getattr(torch, name)) if name in LARGEST else codes, scale
@@ -164,7 +165,7 @@ _dynamic_mx_quant = plain(operators.dynamic_mx_quant)
 
 def npu_dynamic_mx_quant(x: Tensor, *, axis: int = -1, round_mode: str = "rint", dst_type: Any = 296, block_size: int = 32,
                          scale_alg: int = 0) -> tuple[Tensor, Tensor]:
-    """Blocks of 32 to fp8 or fp4, a power of two as the scale of each."""
+    """Quantizes blocks of 32 to fp8 or fp4, with a power of two as the scale of each block."""
     name = name_of(dst_type)
     y, scale = _dynamic_mx_quant(x, axis=axis, round_mode=round_mode, dst_type=name, block_size=block_size, scale_alg=scale_alg)
     return y.view(getattr(torch, name)) if name in LARGEST else y, scale.view(E8M0)
@@ -179,7 +180,7 @@ def _listed(value: Any) -> list[Tensor] | None:
 
 
 def _codes(tensors: list[Tensor] | None) -> list[Tensor] | None:
-    """fp8 and e8m0 as the bytes that moecl takes."""
+    """Views fp8 and e8m0 tensors as the bytes that moecl takes."""
     if tensors is None:
         return None
     return [t.view(torch.uint8) if t.dtype in (*CODES, E8M0) else t for t in tensors]
@@ -192,7 +193,7 @@ def npu_grouped_matmul(x: Any, weight: Any, *, bias: Any = None, scale: Any = No
                        group_list_type: int = 0, act_type: int = 0, output_dtype: Any = None,
                        tuning_config: Sequence[int] | None = None, x_dtype: Any = None, weight_dtype: Any = None,
                        scale_dtype: Any = None, per_token_scale_dtype: Any = None) -> list[Tensor]:
-    """For each group its rows times its weights."""
+    """For each group, the product of its rows and its weights."""
     x, weight = _listed(x), _listed(weight)
     scale, per_token_scale, antiquant_scale = _listed(scale), _listed(per_token_scale), _listed(antiquant_scale)
     assert x is not None and weight is not None
@@ -211,7 +212,7 @@ def npu_grouped_matmul(x: Any, weight: Any, *, bias: Any = None, scale: Any = No
                  "weight_dtype": code_type(weight_dtype) if weight_dtype is not None else CODES[weight[0].dtype],
                  "scale_dtype": "float8_e8m0fnu", "per_token_scale_dtype": "float8_e8m0fnu"}
         weight = [w.unsqueeze(0) if w.dim() == 2 else w for w in weight]
-        # Dispatch gives the scales of a row in one line.
+        # Dispatch gives the scales of a row in one dimension; grouped_matmul takes them in pairs.
         per_token_scale = [s.unflatten(-1, (-1, 2)) if s.dim() == 2 else s for s in per_token_scale or []]
     result = _grouped_matmul(
         _codes(x), _codes(weight), bias=_listed(bias), scale=_codes(scale), offset=_listed(offset),
@@ -225,7 +226,8 @@ def npu_grouped_matmul(x: Any, weight: Any, *, bias: Any = None, scale: Any = No
 
 def _fp8_product(x: Tensor, weight: Tensor, scale: Tensor, per_token_scale: Tensor | None, group_list: Tensor,
                  group_list_type: int) -> Tensor:
-    """In float32, which holds the codes: the sums, times the scale of the channel, times that of the row."""
+    """Product of fp8 codes in float32, which holds the codes: sums, times the channel's scale, times the row's
+    scale."""
     product = _grouped_matmul([x.float()], [weight.float()], group_list=group_list, split_item=2, group_type=0,
                               group_list_type=group_list_type)[0]
     counts = group_list if group_list_type == 1 else torch.diff(group_list, prepend=group_list.new_zeros(1))
@@ -242,7 +244,7 @@ _swiglu_quant = plain(operators.grouped_matmul_swiglu_quant, offset=None)
 
 def npu_grouped_matmul_swiglu_quant(x: Tensor, weight: Tensor, group_list: Tensor, weight_scale: Tensor, x_scale: Tensor, *,
                                     bias: Tensor | None = None, offset: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Grouped product, swish of its gate times up, int8 rows."""
+    """Grouped product, then swish(gate) * up, then quantization to int8 rows."""
     y, scale = _swiglu_quant(x, weight, group_list, weight_scale, x_scale, bias=bias, offset=offset)
     return y, scale, _none()
 
@@ -256,8 +258,8 @@ def npu_grouped_matmul_swiglu_quant_v2(
         quant_mode: int = 0, quant_dtype: Any = None, group_list_type: int = 0, tuning_config: Sequence[int] | None = None,
         x_dtype: Any = None, weight_dtype: Any = None, weight_scale_dtype: Any = None, x_scale_dtype: Any = None,
         swiglu_limit: float = 0.0) -> tuple[Tensor, Tensor]:
-    """The same with lists of weights. dequant_mode and quant_mode 2: MX product, swiglu in f32, MX rows. fp8 alike, with a
-    scale for each row."""
+    """As npu_grouped_matmul_swiglu_quant, with lists of weights. dequant_mode and quant_mode 2: MX product, swiglu in
+    f32, MX rows. fp8: the same, with a scale for each row."""
     weight, weight_scale = _listed(weight), _listed(weight_scale)
     assert weight is not None and weight_scale is not None
     if (dequant_mode == 2) != (quant_mode == 2):
@@ -279,7 +281,7 @@ def npu_grouped_matmul_swiglu_quant_v2(
 
 
 def swiglu(x: Tensor, limit: float = 0.0) -> Tensor:
-    """Swish of the first half times the second, both clamped where there is a limit, in x's type."""
+    """swish(first half) * second half, in x's dtype. With a limit, both halves are clamped first."""
     if limit > 0:
         gate, up = x.chunk(2, dim=-1)
         x = torch.cat([gate.clamp(max=limit), up.clamp(-limit, limit)], dim=-1)
@@ -288,8 +290,8 @@ def swiglu(x: Tensor, limit: float = 0.0) -> Tensor:
 
 def npu_clipped_swiglu(x: Tensor, *, group_index: Tensor | None = None, dim: int = -1, alpha: float = 1.702,
                        limit: float = 7.0, bias: float = 1.0, interleaved: bool = True) -> Tensor:
-    """g * sigmoid(alpha * g) * (u + bias), g at most limit and u within it. Rows past the sum of group_index are not
-    defined."""
+    """g * sigmoid(alpha * g) * (u + bias), with g clamped to at most limit and u to [-limit, limit]. Rows past the sum
+    of group_index are not defined."""
     wide = x.float()
     if interleaved:
         if dim not in (-1, x.dim() - 1):
@@ -308,12 +310,12 @@ def npu_fast_gelu(x: Tensor) -> Tensor:
 
 
 def npu_format_cast(tensor: Tensor, acl_format: int, customize_dtype: Any = None, **_: Any) -> Tensor:
-    """Formats are orders of the same numbers: the tensor is what it was."""
+    """Returns the tensor unchanged: a format is an order of the same numbers."""
     return tensor
 
 
 def _npu_group_topk(self: Tensor, k: int, group_num: int, **_: Any) -> None:
-    """Scores of all but the k best groups, by their maximum, become 0, in place."""
+    """Sets the scores of all but the k best groups to 0, in place. Groups are compared by their maximum."""
     groups = self.view(self.shape[0], group_num, -1)
     best = torch.topk(groups.amax(-1).float(), k, dim=-1).indices
     kept = torch.zeros(groups.shape[:2], dtype=torch.bool).scatter_(1, best, True)
@@ -323,7 +325,7 @@ def _npu_group_topk(self: Tensor, k: int, group_num: int, **_: Any) -> None:
 def npu_mm_reduce_scatter_base(self: Tensor, x2: Tensor, hcom: str, world_size: int, *, reduce_op: str = "sum",
                                bias: Tensor | None = None, x1_scale: Tensor | None = None, x2_scale: Tensor | None = None,
                                comm_turn: int = 0, output_dtype: Any = None, comm_mode: str = "ai_cpu") -> Tensor:
-    """This rank's rows of the ranks' products added up."""
+    """This rank's rows of the sum of the ranks' products."""
     if reduce_op != "sum" or x1_scale is not None or x2_scale is not None:
         raise refused("npu_mm_reduce_scatter_base", "other reductions than sum, or scales", "no MoE layer asks for them")
     product = operators.grouped_matmul([self], [x2.unsqueeze(0)], group_list=torch.tensor([self.shape[0]]), split_item=2,
@@ -336,7 +338,7 @@ def npu_mm_reduce_scatter_base(self: Tensor, x2: Tensor, hcom: str, world_size: 
 
 
 _dispatch: dict[str, Callable[..., Any]] = {"v1": operators.moe_distribute_dispatch, "v2": operators.moe_distribute_dispatch_v2}
-# What moecl's dispatch calls rows that no dtype of it names.
+# The names in moecl's dispatch of row types that have no dtype in moecl.
 ROW_CODES = {"float4_e2m1fn_x2": "e2m1", "float4_e1m2fn_x2": "e1m2", "hifloat8": "hif8"}
 
 
@@ -349,7 +351,7 @@ def _wanted(y_dtype: Any) -> dict[str, Any]:
 
 def _dispatched(version: str, x: Tensor, expert_ids: Tensor, group_ep: str, quant_mode: int, scales: Tensor | None,
                 y_dtype: Any, given: dict[str, Any]) -> tuple[Any, ...]:
-    """Rows as torch calls them."""
+    """Calls moecl's dispatch, and views rows and scales in torch's dtypes."""
     flat = scales if scales is None or scales.dim() < 3 else scales.flatten(1)
     rows, row_scales, *rest = together(group_of(group_ep), _dispatch[version], {
         "x": x, "expert_ids": expert_ids.to(torch.int32), "group_ep": group_ep, "quant_mode": quant_mode, "scales": flat,
@@ -372,7 +374,7 @@ def npu_moe_distribute_dispatch_v2(
         quant_mode: int = 0, global_bs: int = 0, expert_token_nums_type: int = 1, comm_alg: str = "", zero_expert_num: int = 0,
         copy_expert_num: int = 0, const_expert_num: int = 0, y_dtype: Any = None, x_dtype: Any = None,
         scales_dtype: Any = None) -> tuple[Any, ...]:
-    """Tokens to the ranks of their experts."""
+    """Sends tokens to the ranks of their experts."""
     began = time.perf_counter()
     if elastic_info is not None:
         raise refused("npu_moe_distribute_dispatch_v2", "elastic_info", "its document reserves it, and the device takes None alone")
@@ -388,7 +390,7 @@ def npu_moe_distribute_dispatch_v2(
 
 
 def _add_wait(performance_info: Tensor | None, began: float, rank: int) -> None:
-    """The microseconds of the call to every peer's: whom it waited for is not known."""
+    """Adds the microseconds of the call to every peer's entry, since it is not known which peer it waited for."""
     if performance_info is not None:
         waited = round((time.perf_counter() - began) * 1e6)
         performance_info += torch.tensor([0 if peer == rank else waited for peer in range(performance_info.numel())])
@@ -419,7 +421,7 @@ def npu_moe_distribute_combine_v2(
         expert_shard_type: int = 0, shared_expert_num: int = 1, shared_expert_rank_num: int = 0, global_bs: int = 0,
         comm_quant_mode: int = 0, comm_alg: str = "", zero_expert_num: int = 0, copy_expert_num: int = 0,
         const_expert_num: int = 0) -> Tensor:
-    """Expert rows back to their tokens, weighted and summed in column order."""
+    """Brings expert rows back to their tokens, weighted and summed in column order."""
     began = time.perf_counter()
     if elastic_info is not None:
         raise refused("npu_moe_distribute_combine_v2", "elastic_info", "its document reserves it, and the device takes None alone")
@@ -458,7 +460,7 @@ def npu_moe_distribute_combine(
 
 
 def functions() -> dict[str, Callable[..., Any]]:
-    """All of torch_npu that is here, by name."""
+    """The operators of torch_npu that the stand-in has, by name."""
     found = {name: value for name, value in globals().items() if name.startswith(("npu_", "_npu_")) and callable(value)}
     for name in operators.__all__:
         if not name.startswith("c_ascend_") and f"npu_{name}" not in found:

@@ -1,4 +1,4 @@
-"""TORCH_NPU.md: what the stand-in has, by its own functions. `python -m moecl.torch_npu --page` writes it."""
+"""Writes TORCH_NPU.md, which lists what the stand-in has, from its functions: `python -m moecl.torch_npu --page`."""
 from __future__ import annotations
 
 import inspect
@@ -29,7 +29,7 @@ The operators compute on moecl's default device: a CPU by PoCL. *Exact* is: the 
 
 RESERVED = "elastic_info: reserved on all devices"
 WIRES = "comm_quant_mode 0, 2, 3 (MX e5m2) and 4 (MX e4m3), also with hierarchy"
-# What functions that are more than one operator of moecl do: exact, approximated, refused.
+# For functions that are more than one operator of moecl: what is exact, what is approximated, what is refused.
 ABOUT: dict[str, tuple[str, str, str]] = {
     "npu_moe_init_routing_v2": ("all of OPERATORS.md; codes with scales of float32 or e8m0; HiFloat8, int4 and fp4 rows are uint8", "", "quant_mode 10; quant_mode of rows that are codes"),
     "npu_moe_token_permute": ("all", "", "padded_mode"),
