@@ -70,7 +70,7 @@ class GroupFate {
   std::chrono::milliseconds deadline{30000};
   /// Commands end within this time after the group's end, since nothing they wait for is left, unless a driver refuses.
   static constexpr std::chrono::milliseconds grace{1000};
-  /// Blocks the host until the event completes. If it does not complete in time, whatever its driver says, the group
+  /// Stops the host until the event completes. If it does not complete in time, whatever its driver says, the group
   /// ends.
   /// Errors: device_error  a command failed; deadline_exceeded  it did not complete in time, or the group ended
   void wait(const Event& event);

@@ -24,7 +24,7 @@ class PutWindow {
   /// Where the caller's part of a half begins: after the signals.
   static std::uint64_t begin(std::int32_t ranks) { return (static_cast<std::uint64_t>(ranks) * 4 + 255) / 256 * 256; }
 
-  /// Collective: all ranks call it with the same size. The memory is zeroed. Blocks the host.
+  /// Collective: all ranks call it with the same size. The memory is zeroed. Stops the host.
   /// Errors: invalid_argument  the sizes disagree, or more than max_bytes; out_of_memory
   PutWindow(const Communicator& ranks, std::uint64_t half_bytes);
 

@@ -45,7 +45,7 @@ struct RowsJob {
 class Courier {
  public:
   Courier(StreamView stream, Link& link, GroupFate& fate);
-  /// Finishes all jobs that were enqueued. Blocks the host.
+  /// Finishes all jobs that were enqueued. Stops the host.
   ~Courier();
   Courier(const Courier&) = delete;
   Courier& operator=(const Courier&) = delete;

@@ -17,7 +17,7 @@ class RowsAccess {
  public:
   /// @param when  completes when rows may be read, or may be overwritten. Lifetime: the stream outlives this
   RowsAccess(StreamView stream, std::shared_ptr<const Event> when);
-  /// Blocks the host until rows may be accessed in place. Returns at once where copy commands wait for `when` instead.
+  /// Stops the host until rows may be accessed in place. Returns at once where copy commands wait for `when` instead.
   void wait(GroupFate& fate) const;
   /// `in_place`: whether rows are accessed without a copy; `address`: their host address then.
   bool in_place() const noexcept { return in_place_; }

@@ -52,7 +52,7 @@ struct CountedJob {
 class StagedCopier {
  public:
   StagedCopier(StreamView to, GroupFate& fate);
-  /// Finishes all jobs that were enqueued. Blocks the host.
+  /// Finishes all jobs that were enqueued. Stops the host.
   ~StagedCopier();
   StagedCopier(const StagedCopier&) = delete;
   StagedCopier& operator=(const StagedCopier&) = delete;

@@ -18,7 +18,7 @@ class Transport {
   virtual TransportKind kind() const noexcept = 0;
   /// Why this pair of ranks cannot use it; empty if it can. May block the host.
   virtual std::string reject(StreamView from, StreamView to) const = 0;
-  /// GB/s of the fastest of some copies, or 0 if wrong bytes arrived. Both streams are idle. Blocks the host. Errors:
+  /// GB/s of the fastest of some copies, or 0 if wrong bytes arrived. Both streams are idle. Stops the host. Errors:
   /// device_error
   virtual double probe(StreamView from, StreamView to) const = 0;
   /// Whether the receiver's queue can wait for the sender's events. Then this queue copies; otherwise a StagedCopier
@@ -41,7 +41,7 @@ using Transports = std::vector<std::unique_ptr<const Transport>>;
 Transports make_transports(std::shared_ptr<PeerMemory> peer_memory);
 
 /// The transport of a pair in one process: `wanted` if it is set, otherwise by what is possible, by a check of the
-/// bytes and by speed. Both streams are idle. Blocks the host. Errors: invalid_argument  `wanted` is not possible;
+/// bytes and by speed. Both streams are idle. Stops the host. Errors: invalid_argument  `wanted` is not possible;
 /// device_error  no transport gives the right bytes
 TransportChoice choose_transport(const Transports& all, StreamView from, StreamView to,
                                  std::optional<TransportKind> wanted);

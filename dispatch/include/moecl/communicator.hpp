@@ -48,7 +48,7 @@ class RankGroup {
   explicit RankGroup(std::vector<StreamView> streams, const GroupOptions& options = {});
   /// Joins the group called `name`, whose ranks are processes of this user on this node. Something else has started
   /// them. Rows travel by shared memory. Waits for all ranks, checks that their version and options agree, and probes
-  /// each pair. Blocks the host.
+  /// each pair. Stops the host.
   /// @param name    valid as a file name, the same for all ranks: "MASTER_ADDR:MASTER_PORT", for example
   /// @param stream  of this rank. Lifetime: as the constructor's
   /// Errors: invalid_argument   ranks differ in version, size or options, or another process already has this rank;
@@ -95,7 +95,7 @@ class RankGroup {
   /// Makes a new group of the surviving processes, over the same streams, after this group has ended. All survivors
   /// call it, and use only the new group from then on. Ranks are renumbered in the old order. Nothing is compiled or
   /// probed again. Communicators, windows, strategies and layers of this group stay ended; those of the new group may
-  /// take the same memory and weights. Blocks the host.
+  /// take the same memory and weights. Stops the host.
   /// Errors: unsupported  ranks are threads, or MPI's; deadline_exceeded  the others have given up this rank
   RankGroup shrink();
   /// The same with every rank that was joined: lost ranks have been started again and call `join` meanwhile.
@@ -192,7 +192,7 @@ class Communicator {
   /// Later commands of the rank's stream wait for all exchanges so far. No effect without a queue of `beside`.
   void join() const;
 
-  /// Blocks the host until the event completes, but at most for the group's deadline, whatever happens to its command.
+  /// Stops the host until the event completes, but at most for the group's deadline, whatever happens to its command.
   /// Errors: device_error  a command failed; deadline_exceeded  it did not complete in time, or the group ended. Bytes
   /// that a host thread was to bring may then be missing, and no event tells
   void wait(const Event& event) const;

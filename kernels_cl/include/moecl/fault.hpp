@@ -37,7 +37,7 @@ struct FaultWord {
 
 /// What the word says, with its numbers; empty when there is no fault.
 std::string describe(const FaultWord& word);
-/// Reads a fault word and throws the fault that it holds. Blocks the host.
+/// Reads a fault word and throws the fault that it holds. Stops the host.
 /// Errors: invalid_argument  the word holds a fault, or is no i32[4]
 void check_fault(StreamView stream, TensorView fault);
 
