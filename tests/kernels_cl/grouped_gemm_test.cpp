@@ -436,8 +436,8 @@ TEST(GroupedGemmSelectTest, TakesTensorCoresForCodes) {
   EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 2), "nv_sm89_f8_groups_16");
   args.weights.layout = PanelLayout::k_major, args.weights.k = 256, args.weights.group = 128;
   args.weights.panel_scales = true, args.weights.scale.dtype = args.a_scale.dtype = DType::f32;
-  EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 24), "nv_sm90a_groups_64");
-  EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 25), "nv_sm90a_blocks_128");
+  EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 2), "nv_sm89_f8_groups_16");
+  EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 3), "nv_sm90a_blocks_128");
   EXPECT_EQ(chosen(hopper, DType::f8_e4m3, CodeType::f8_e4m3, 1000), "nv_sm90a_blocks_128");
   args.weights = {}, args.weights.k = 64;
   args.a_group = 48;  // neither divides 128 nor is a multiple of it
