@@ -200,9 +200,11 @@ void LayerPass::choose(const gating_top_k::Args& choice, const std::optional<exp
   const bool chosen = args_.ids.present(), routes = over_.parts.has_router && !args_.given_logits.present();
   // One operator chooses and sorts, if the chosen ids are the ids to sort.
   if (!chosen && !args_.token_ids.present() && over_.places == nullptr && sort && sort->ids.shape == choice.ids.shape) {
+    const BufferView memory = scratch(layout_->slices).buffer;
     route_tokens::Args routing{choice, *sort, codes ? codes->args : quantize_groups::Args()};
+    routing.scratch = memory;
     if (routes && product.takes_codes())
-      routing.router = product.product(args_.x, choice.logits, {scratch(layout_->slices).buffer});
+      routing.router = product.product(args_.x, choice.logits, {memory});
     else
       run_router(choice);
     return with_next_variant(stream_, [&] {

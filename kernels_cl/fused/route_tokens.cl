@@ -1,14 +1,16 @@
-// From few tokens to sorted slots in one launch. The first `choosers` work-groups choose experts, and the very first
-// one also sorts the slots. The other work-groups are helpers.
+// From tokens to sorted slots in one launch. The first `choosers` work-groups choose experts and sort the slots. The
+// other work-groups are helpers.
 //
-// -DROUTES=1: helpers compute parts of the logits. The choosers wait for the parts, then take the tokens in turn.
-// -DROUTES=0: one work-group chooses, a token for each team (one token after the other if it is one team).
-// -DQUANTIZES=1: helpers quantize the tokens. -DFEW_TOKENS=1: see sort_few_tokens.
+// -DROUTES=1: helpers compute parts of the logits. The choosers wait for the parts, then take the tokens in turn. The
+//             first one sorts all slots.
+// -DCHUNKS=1: each chooser has a chunk of the tokens, a token for each team at a time, and sorts the slots of its
+// chunk. Neither: one work-group chooses, a token for each team (one token after the other if it is one team), and
+// sorts. -DQUANTIZES=1: helpers quantize the tokens. -DFEW_TOKENS=1: see sort_few_tokens.
 #include "kernels_cl/common/divisor.clh"
 #include "kernels_cl/fused/grid_barrier.clh"
 #include "kernels_cl/fused/route_tokens_args.h"
 #include "kernels_cl/routing/choose_experts.clh"
-#include "kernels_cl/routing/sort_slots.clh"
+#include "kernels_cl/routing/sort_chunks.clh"
 #if QUANTIZES
 #include "kernels_cl/fused/row_codes.clh"
 #endif
@@ -16,10 +18,47 @@
 #include "kernels_cl/fused/router.clh"
 #endif
 
-// x, q and scale are used with -DQUANTIZES=1, the router's operands and group_words with -DROUTES=1.
+#if ROUTES || CHUNKS
+// Gives NaN to the weights of every `step`-th token from `first` on, so that what could not be computed does not look
+// like a result.
+INLINE void lose_weights(gating_top_k_args rule, __global STORAGE(WEIGHT_DTYPE)* weights, int first, int step,
+                         int end) {
+  FOR_EACH_BY_LANES (i, ((end - 1 - first) / step + 1) * TOP_K) {
+    const int token = first + i / TOP_K * step;
+    OF(store, WEIGHT_DTYPE)(NAN, weights, rule.weights_first + token * rule.weights_stride + i % TOP_K);
+  }
+}
+#endif
+
+#if CHUNKS
+// Sorts the slots of this chooser's chunk, with the other choosers. If one of them does not come in time, the slots
+// have row 0, and the first chooser leaves no rows to the experts.
+// @return  whether all of them came
+INLINE bool sort_chunk(expert_sort_args p, SortTensors t, Chunk c, GridBarrier* grid, SortMemory m) {
+  count_chunk(p, t, c, m);
+  // What the rows of a chunk hold that never comes: slots, so that nobody reads past the tokens.
+  FOR_EACH_BY_LANES (i, c.slots) t.sorted_slots[c.begin + i] = c.begin + i;
+  leave_word(grid, c.number);
+  const bool complete = await_words(grid, 0, c.count);
+  if (complete) {
+    place_chunk(p, t, c, m);
+  } else {
+    FOR_EACH_BY_LANES (i, t.slot_rows ? c.slots : 0) t.slot_rows[c.begin + i] = 0;
+    FOR_EACH_BY_LANES (e, c.number == 0 ? p.experts : 0) {
+      if (t.row_ends) t.row_ends[e] = 0;
+      if (t.counts) t.counts[e] = 0;
+    }
+  }
+  report_late(grid, t.fault);
+  return complete;
+}
+#endif
+
+// x, q and scale are used with -DQUANTIZES=1, the router's operands with -DROUTES=1, table with -DCHUNKS=1, group_words
+// with either.
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void route_tokens(
     const __global void* router_x, const __global void* router_weights, const __global void* router_bias,
-    __global float* parts, __global ulong* group_words, __global STORAGE(LOGITS_DTYPE)* logits,
+    __global float* parts, __global int* table, __global ulong* group_words, __global STORAGE(LOGITS_DTYPE)* logits,
     const __global STORAGE(BIAS_DTYPE)* selection_bias, const __global uchar* finished, __global int* ids,
     __global STORAGE(WEIGHT_DTYPE)* weights, __global float* scores, const __global int* order, __global int* row_ends,
     __global int* counts, __global int* sorted_slots, __global int* slot_rows, __global int* fault,
@@ -33,14 +72,16 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void route_tokens(
   const int group = get_group_id(0), choosers = args.choosers, helper = group - choosers;
   const int helpers = (int)get_num_groups(0) - choosers;
   const bool chooses = helper < 0;
+#if ROUTES || CHUNKS
+  __local int late;
+  GridBarrier grid = grid_barrier_of(group_words, args.grid, &late);
+  ++grid.stamp;
+#endif
 #if ROUTES
   __local float sums[SUMS_BYTES / 4] __attribute__((aligned(16)));
-  __local int late;
   router_args of_router = args.router;
   of_router.n = CHOICES;
   const Router router = router_of(router_x, router_weights, router_bias, parts, of_router);
-  GridBarrier grid = grid_barrier_of(group_words, args.grid, &late);
-  ++grid.stamp;
   if (!chooses) {
     multiply_router(router, helper, helpers, sums);
     leave_word(&grid, helper);
@@ -72,21 +113,27 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void route_tokens(
     if (group == 0) complete = await_words(&grid, words_of_choosers, choosers) && complete;
   }
   memory_barrier();
-  // NaN, so that what could not be computed does not look like a result.
-  FOR_EACH_BY_LANES (i, complete ? 0 : args.tokens * TOP_K)
-    if (group == 0 || i / TOP_K % choosers == group)
-      OF(store, WEIGHT_DTYPE)(NAN, weights, rule.weights_first + i / TOP_K * rule.weights_stride + i % TOP_K);
+  if (!complete) lose_weights(rule, weights, group, group == 0 ? 1 : choosers, args.tokens);
   if (group != 0) return;
   report_late(&grid, fault_word(fault, args.sort.fault_first));
 #else
-  for (int first = 0; first < args.tokens; first += TEAMS) {
-    const int own = first + team_number(), token = min(own, args.tokens - 1);
+#if CHUNKS
+  const Chunk chunk = chunk_of(args.sort, table, group, choosers);
+  const int begin = chunk.begin / TOP_K, end = (chunk.begin + chunk.slots) / TOP_K;
+#else
+  const int begin = 0, end = args.tokens;
+#endif
+  for (int first = begin; first < end; first += TEAMS) {
+    const int own = first + team_number(), token = min(own, end - 1);
     choose_experts(rule, tokens, token, own == token, memory);
   }
   memory_barrier();  // other lanes read the ids
 #endif
   const SortTensors tensors = sort_tensors(args.sort, ids, order, row_ends, counts, sorted_slots, slot_rows, fault);
-#if FEW_TOKENS
+#if CHUNKS
+  const SortMemory of_sort = sort_memory(counters, sort_scratch, args.sort.experts);
+  if (!sort_chunk(args.sort, tensors, chunk, &grid, of_sort)) lose_weights(rule, weights, begin, 1, end);
+#elif FEW_TOKENS
   __local uint2* const few_tokens = (__local uint2*)counters;
   const SortMemory of_sort = sort_memory(counters + 2 * args.sort.experts, sort_scratch, args.sort.experts);
   sort_few_tokens(args.sort, tensors, TOP_K, few_tokens, of_sort);

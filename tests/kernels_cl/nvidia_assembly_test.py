@@ -41,6 +41,7 @@ CHOICE = ("-DLOGITS_DTYPE=f32 -DBIAS_DTYPE=f32 -DWEIGHT_DTYPE=f32 -DLANES=128 -D
 FUSED = (f"{CHOICE} -DTENSOR_CORES=1 -DTILE_ROWS=16 -DROW_TILES=2 -DSTAGES=4 -DROUTING_BYTES=2400 -DMOST_SLOTS=64 -DTOKEN_BLOCK=1"
          " -DOUT_FOURS=1 -DOUT_DTYPE=bf16 -DSHARED_DTYPE=f32 -DSUM_DTYPE=f32 -DA_ALIGNED=1 -DEXPERTS=8 -DCHOICES=8 " + GATED)
 ROUTED = f"{CHOICE} -DROUTES=1 -DFEW_TOKENS=1 -DTOKEN_BLOCK=8 -DSUMS_BYTES=16384"
+CHUNKS = f"{CHOICE} -DCHUNKS=1".replace("-DLANES=128", "-DLANES=512")
 
 
 class Assembly(unittest.TestCase):
@@ -177,10 +178,11 @@ class Assembly(unittest.TestCase):
 
     def test_routing(self):
         codes = f"{TO_F8} -DNEIGHBOURS=0 -DFOURS=1 -DKEPT_STEPS=0 -DHAS_SCALE=0 -DIS_VALUES=0 -DEXACT_RECIPROCAL=1"
-        for experts in (16, 512):
-            for rows in ("-DQUANTIZES=0", f"{codes} -DA_GROUP=128", f"{codes} -DA_GROUP=0"):
-                with self.subTest(experts=experts, rows=rows):
-                    self.expect_fast("route_tokens", f"{ROUTED} -DCHOICES={experts} {rows}", "sm_90")
+        for way in (ROUTED, CHUNKS):
+            for experts in (16, 512):
+                for rows in ("-DQUANTIZES=0", f"{codes} -DA_GROUP=128", f"{codes} -DA_GROUP=0"):
+                    with self.subTest(way=way, experts=experts, rows=rows):
+                        self.expect_fast("route_tokens", f"{way} -DCHOICES={experts} {rows}", "sm_90")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ namespace {
 
 class RouteTokensTest : public OperatorTest<RouteTokensCase> {
  protected:
+  bool groups_wait() const { return device().caps().nv_compute_capability >= 70; }
   /// Checks against the oracles, and bit for bit against the two separate operators.
   void check(const RouteTokensCase& of) const {
     SCOPED_TRACE(of.describe());
@@ -27,7 +28,7 @@ class RouteTokensTest : public OperatorTest<RouteTokensCase> {
     for (const Compared& output : routed.run()) EXPECT_TRUE(output.ok()) << output.describe();
     const bool one = route_tokens::reject_one_launch(routed.args, of.spec, device().record()).empty();
     EXPECT_EQ(device().context->counters().kernels_launched - before, one ? 1U : 2U);
-    EXPECT_EQ(one, of.tokens() <= 16);
+    EXPECT_EQ(one, of.tokens() <= 16 || (groups_wait() && of.rows_per_expert == 0));
     const std::vector<unsigned char> weights = routed.bytes(routed.args.gating.weights);
     EXPECT_EQ(weights, apart.bytes(apart.args.gating.weights));
 
@@ -40,17 +41,82 @@ class RouteTokensTest : public OperatorTest<RouteTokensCase> {
 };
 MOECL_ON_EVERY_DEVICE(RouteTokensTest);
 
-TEST_P(RouteTokensTest, FewTokensTakeOneLaunchAndMoreTwo) {
-  RouterSpec qwen3{8};
-  qwen3.renormalise = true;
-  for (const std::size_t tokens : {1, 2, 5, 16, 17}) check({128, normal(tokens * 128, tokens), {}, qwen3});
+/// A GPU to plan for. The record copies nothing from the device under test, whose CPU may have its own variants.
+Device planned_gpu() {
+  Device gpu;
+  gpu.caps.type = DeviceType::gpu;
+  gpu.caps.max_work_group_size = 1024;
+  return gpu;
+}
+
+RouterSpec qwen3() {
+  RouterSpec spec{8};
+  spec.renormalise = true;
+  return spec;
+}
+
+TEST_P(RouteTokensTest, FewTokensTakeOneLaunch) {
+  for (const std::size_t tokens : {1, 2, 5, 16, 17}) check({128, normal(tokens * 128, tokens), {}, qwen3()});
   check({1, {1, 2, 3}, {}, {1}});
   check({7, normal(3 * 7, 7), {}, {7}});
 }
 
+/// On an NVIDIA GPU many tokens do too: work-groups have chunks of them, with one or several rounds of a token per
+/// team.
+TEST_P(RouteTokensTest, ManyTokensAreChunks) {
+  for (const std::size_t tokens : {32, 33, 200, 513, 700}) check({128, normal(tokens * 128, tokens), {}, qwen3()});
+  check({1, normal(40, 1), {}, {1}});
+  check({7, normal(301 * 7, 7), {}, {7}});
+  check({130, normal(65 * 130, 8), {}, {3}});
+  std::vector<std::uint8_t> finished(150);
+  for (std::size_t token = 0; token < finished.size(); token += 3) finished[token] = 1;
+  check({12, normal(150 * 12, 8), {}, {3}, 0, finished});
+  check({12, normal(150 * 12, 8), {}, {3}, 0, finished, 7});  // a token has an expert several times
+}
+
+TEST_P(RouteTokensTest, AChunkThatDoesNotComeIsAFault) {
+  if (!groups_wait()) return;  // no work-group waits
+  const RouteTokensCase of{12, normal(150 * 12, 1), {}, {3}};
+  const OperandsOf<RouteTokensCase> routed(device().stream, of, Guards::around);
+  routed.renew();
+  route_tokens::Plan plan = route_tokens::plan(routed.args, of.spec, device().record());
+  plan.patience = 0;
+  route_tokens::enqueue(device().stream, plan, routed.args, of.spec);
+  EXPECT_EQ(routed.values(routed.args.sort.fault)[0], static_cast<double>(FaultCode::group_late));
+  for (const double weight : routed.values(routed.args.gating.weights)) EXPECT_TRUE(std::isnan(weight));
+  // Whoever reads them stays within the tokens and their rows.
+  for (const double end : routed.values(routed.args.sort.row_ends)) EXPECT_EQ(end, 0);
+  for (const double row : routed.values(routed.args.sort.slot_rows)) EXPECT_EQ(row, 0);
+  for (const double slot : routed.values(routed.args.sort.sorted_slots)) {
+    EXPECT_GE(slot, 0);
+    EXPECT_LT(slot, 450);
+  }
+}
+
+TEST_P(RouteTokensTest, ChunksNeedScratchAndOneLayout) {
+  Device gpu = planned_gpu();
+  gpu.caps.nv_compute_capability = 90;
+  gpu.caps.compute_units = 8;
+  gpu.caps.local_mem_bytes = 227 << 10;
+  const RouteTokensCase of{12, normal(40 * 12, 1), {}, {3}};
+  const auto reason = [&](const auto& change) {
+    OperandsOf<RouteTokensCase> changed(device().stream, of);
+    change(changed.args);
+    return route_tokens::reject_one_launch(changed.args, of.spec, gpu);
+  };
+  using Args = route_tokens::Args;
+  EXPECT_EQ(reason([](Args&) {}), "");
+  EXPECT_EQ(reason([](Args& args) { args.scratch = {}; }),
+            "scratch: 200 bytes are needed from a multiple of 16, got 0 at 0");
+  EXPECT_EQ(reason([](Args& args) { args.sort.order = args.sort.slot_rows; }), "slots are sorted in a given order");
+  EXPECT_EQ(reason([](Args& args) { args.sort.rows_per_expert = 9; }), "experts have places for a number of rows");
+  gpu.caps.nv_compute_capability = 61;
+  EXPECT_EQ(reason([](Args&) {}), "40 tokens are not 1 to 16");
+}
+
 /// On an NVIDIA GPU the router's product is in the same launch, however the work is shared.
 TEST_P(RouteTokensTest, MultipliesByTheRouter) {
-  const bool in_one = device().caps().nv_compute_capability >= 70;
+  const bool in_one = groups_wait();
   const auto check_routed = [&](const RouteTokensCase& of) {
     SCOPED_TRACE(of.describe());
     OperandsOf<RouteTokensCase> routed(device().stream, of, Guards::around);
@@ -85,7 +151,7 @@ TEST_P(RouteTokensTest, MultipliesByTheRouter) {
 }
 
 TEST_P(RouteTokensTest, AHelperThatDoesNotComeIsAFault) {
-  if (device().caps().nv_compute_capability < 70) return;  // no work-group waits
+  if (!groups_wait()) return;  // no work-group waits
   const RouteTokensCase of = RouteTokensCase::routed(5, 12, 200, {3});
   const OperandsOf<RouteTokensCase> routed(device().stream, of);
   routed.renew();
@@ -94,14 +160,6 @@ TEST_P(RouteTokensTest, AHelperThatDoesNotComeIsAFault) {
   route_tokens::enqueue(device().stream, plan, routed.args, of.spec);
   EXPECT_EQ(routed.values(routed.args.sort.fault)[0], static_cast<double>(FaultCode::group_late));
   for (const double weight : routed.values(routed.args.gating.weights)) EXPECT_TRUE(std::isnan(weight));
-}
-
-/// A GPU to plan for. The record copies nothing from the device under test, whose CPU may have its own variants.
-Device planned_gpu() {
-  Device gpu;
-  gpu.caps.type = DeviceType::gpu;
-  gpu.caps.max_work_group_size = 1024;
-  return gpu;
 }
 
 TEST_P(RouteTokensTest, TheRouterHasALaunchOfItsOwnWhereOneCannotTakeIt) {
@@ -117,7 +175,7 @@ TEST_P(RouteTokensTest, TheRouterHasALaunchOfItsOwnWhereOneCannotTakeIt) {
   };
   using Args = route_tokens::Args;
   EXPECT_EQ(reason([](Args&) {}, gpu), "");
-  EXPECT_THAT(reason([](Args& args) { args.router.scratch.size_bytes = 8; }, gpu), testing::HasSubstr("scratch: "));
+  EXPECT_THAT(reason([](Args& args) { args.scratch.size_bytes = 8; }, gpu), testing::HasSubstr("scratch: "));
   gpu.caps.compute_units = 1;
   EXPECT_THAT(reason([](Args&) {}, gpu), testing::HasSubstr("the waiting work-group would take the only compute unit"));
   gpu.caps.compute_units = 8;
@@ -164,11 +222,13 @@ TEST_P(RouteTokensTest, FinishedTokensChooseNobodyAndFullExpertsAreReported) {
 }
 
 TEST_P(RouteTokensTest, TokensBecomeCodesInTheSameLaunch) {
-  constexpr std::int64_t tokens = 5, experts = 12, hidden = 84;
-  const GuardedTensor x = upload(device(), DType::bf16, {tokens, hidden}, normal(tokens * hidden, 2));
-  for (const bool with_router : {false, true})
+  constexpr std::int64_t experts = 12, hidden = 84;
+  for (const auto& [tokens, with_router] :
+       {std::pair{std::int64_t{5}, false}, {5, true}, {groups_wait() ? 100 : 16, false}})
     for (const auto& [format, group] : {std::pair{CodeType::i8, std::int64_t{0}}, {CodeType::f8_e4m3, 32}}) {
-      const RouteTokensCase given{experts, normal(tokens * experts, 1), {}, {2}};
+      const GuardedTensor x =
+          upload(device(), DType::bf16, {tokens, hidden}, normal(static_cast<std::size_t>(tokens * hidden), 2));
+      const RouteTokensCase given{experts, normal(static_cast<std::size_t>(tokens * experts), 1), {}, {2}};
       OperandsOf<RouteTokensCase> routed(
           device().stream, with_router ? RouteTokensCase::routed(tokens, experts, hidden, {2}) : given, Guards::around);
       const DType codes = format == CodeType::i8 ? DType::i8 : DType::f8_e4m3;
