@@ -1,11 +1,16 @@
 // From tokens to sorted slots in one launch. The first `choosers` work-groups choose experts and sort the slots. The
 // other work-groups are helpers.
 //
-// -DROUTES=1: helpers compute parts of the logits. The choosers wait for the parts, then take the tokens in turn. The
-//             first one sorts all slots.
-// -DCHUNKS=1: each chooser has a chunk of the tokens, a token for each team at a time, and sorts the slots of its
-// chunk. Neither: one work-group chooses, a token for each team (one token after the other if it is one team), and
-// sorts. -DQUANTIZES=1: helpers quantize the tokens. -DFEW_TOKENS=1: see sort_few_tokens.
+// With -DROUTES=1 helpers compute parts of the logits. The choosers wait for the parts, then take the tokens in turn.
+// The first chooser sorts all slots.
+//
+// With -DCHUNKS=1 each chooser has a chunk of the tokens, a token for each team at a time. It sorts the slots of its
+// chunk.
+//
+// With neither of them one work-group chooses, a token for each team (one token after the other if it is one team), and
+// sorts.
+//
+// -DQUANTIZES=1: helpers quantize the tokens. -DFEW_TOKENS=1: see sort_few_tokens.
 #include "kernels_cl/common/divisor.clh"
 #include "kernels_cl/fused/grid_barrier.clh"
 #include "kernels_cl/fused/route_tokens_args.h"
@@ -36,7 +41,7 @@ INLINE void lose_weights(gating_top_k_args rule, __global STORAGE(WEIGHT_DTYPE)*
 // @return  whether all of them came
 INLINE bool sort_chunk(expert_sort_args p, SortTensors t, Chunk c, GridBarrier* grid, SortMemory m) {
   count_chunk(p, t, c, m);
-  // What the rows of a chunk hold that never comes: slots, so that nobody reads past the tokens.
+  // The rows of a chunk that never comes hold these slots, so that nobody reads past the tokens.
   FOR_EACH_BY_LANES (i, c.slots) t.sorted_slots[c.begin + i] = c.begin + i;
   leave_word(grid, c.number);
   const bool complete = await_words(grid, 0, c.count);

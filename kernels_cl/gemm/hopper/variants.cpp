@@ -111,7 +111,7 @@ constexpr Kernel all[] = {
     of_codes({"nv_sm90a_codes_64", "more rows on Hopper: codes of 4 or 8 bits, 256 x 64 sums"}, codes, 64),
     of_codes({"nv_sm90a_codes_128", "many rows: the same in 256 x 128 sums"}, codes, 128),
     of_codes({"nv_sm90a_groups_64", "with scales for groups of K: 256 x 64 sums"}, groups, 64),
-    of_blocks({"nv_sm90a_blocks_128", "many rows of f8 in blocks: rows are the left operand, 128 x 256 sums"}, 128),
+    of_blocks({"nv_sm90a_blocks_128", "rows of f8 in blocks are the left operand: 128 x 256 sums"}, 128),
     of_codes({"nv_sm90a_groups_128", "many rows with scales for groups of K: 256 x 128 sums"}, groups, 128),
 };
 

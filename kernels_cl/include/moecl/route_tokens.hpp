@@ -60,10 +60,10 @@ Plan plan(const Args& args, const RouterSpec& spec, const Device& device);
 /// Errors: build_failed  the plan's program does not build; the next call of `plan` gives another plan
 void enqueue(StreamView stream, const Plan& plan, const Args& args, const RouterSpec& spec, Submit submit = {});
 /// Errors: invalid_argument  `reject` says why
-/// Async:  one kernel, or those of the operators. If a work-group does not arrive in time (other kernels keep it off
+/// Async:  one kernel, or those of the operators. A work-group may arrive too late because other kernels keep it off
 /// the
-///         device), the weights become NaN and the fault word of the sort says group_late. Empty: T == 0 still writes
-///         row ends, as expert_sort
+///         device. Then the weights become NaN, and the fault word of the sort says group_late. Empty: T == 0 still
+///         writes row ends, as expert_sort
 void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, Submit submit = {});
 OperatorCost cost(const Args& args);
 
