@@ -167,7 +167,7 @@ void LayerPass::prefetch(Submit submit) {
   plan();
   const gating_top_k::Args choice = this->choice();
   const std::optional<expert_sort::Args> sort = prepare(choice);
-  choose(choice, sort, std::nullopt);
+  choose(choice, sort, std::nullopt, true);
   over_.strategy.begin_dispatch();
   const RoutedRows rows = of_experts_here(over_.strategy.receive());
   over_.parts.experts.prefetch(stream_, rows.row_ends, rows.rows);
@@ -184,7 +184,7 @@ void LayerPass::begin() {
   }
   const gating_top_k::Args choice = this->choice();
   const std::optional<expert_sort::Args> sort = prepare(choice);  // ranks agree before anything is enqueued
-  choose(choice, sort, codes_);
+  choose(choice, sort, codes_, layout_->shared_beside);
   run_special(placed(choice));
   if (args_.topk_ids.present() && args_.topk_ids.dtype == DType::i64)
     index_vectors::enqueue(stream_, index_vectors::Widen{flat(choice.ids), flat(args_.topk_ids)});
@@ -193,7 +193,7 @@ void LayerPass::begin() {
 }
 
 void LayerPass::choose(const gating_top_k::Args& choice, const std::optional<expert_sort::Args>& sort,
-                       const std::optional<RowQuant::Step>& codes) {
+                       const std::optional<RowQuant::Step>& codes, bool concurrent) {
   const RouterSpec& router = over_.parts.shape.router;
   const DenseProduct& product = over_.parts.router;
   const Device& device = *stream_.device;
@@ -203,6 +203,7 @@ void LayerPass::choose(const gating_top_k::Args& choice, const std::optional<exp
     const BufferView memory = scratch(layout_->slices).buffer;
     route_tokens::Args routing{choice, *sort, codes ? codes->args : quantize_groups::Args()};
     routing.scratch = memory;
+    routing.concurrent = concurrent;
     if (routes && product.takes_codes())
       routing.router = product.product(args_.x, choice.logits, {memory});
     else

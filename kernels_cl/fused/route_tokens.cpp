@@ -146,6 +146,7 @@ std::string reject_one_launch(const Args& args, const Shape& shape, const Device
   if (shape.local_bytes > most)
     return fmt::format("{} bytes of local memory are needed, the device has {}", shape.local_bytes, most);
   if (shape.way == Way::chunks) {
+    if (args.concurrent) return "kernels of other queues run at the same time";
     if (args.sort.order.present()) return "slots are sorted in a given order";
     if (args.sort.rows_per_expert != 0) return "experts have places for a number of rows";
   } else if (expert_sort::scratch_bytes(args.sort.ids.elements(), expert_sort::local_experts(args.sort), device.caps) !=

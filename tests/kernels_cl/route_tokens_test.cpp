@@ -93,7 +93,7 @@ TEST_P(RouteTokensTest, AChunkThatDoesNotComeIsAFault) {
   }
 }
 
-TEST_P(RouteTokensTest, ChunksNeedScratchAndOneLayout) {
+TEST_P(RouteTokensTest, ChunksNeedScratchOneLayoutAndNothingBeside) {
   Device gpu = planned_gpu();
   gpu.caps.nv_compute_capability = 90;
   gpu.caps.compute_units = 8;
@@ -108,6 +108,7 @@ TEST_P(RouteTokensTest, ChunksNeedScratchAndOneLayout) {
   EXPECT_EQ(reason([](Args&) {}), "");
   EXPECT_EQ(reason([](Args& args) { args.scratch = {}; }),
             "scratch: 200 bytes are needed from a multiple of 16, got 0 at 0");
+  EXPECT_EQ(reason([](Args& args) { args.concurrent = true; }), "kernels of other queues run at the same time");
   EXPECT_EQ(reason([](Args& args) { args.sort.order = args.sort.slot_rows; }), "slots are sorted in a given order");
   EXPECT_EQ(reason([](Args& args) { args.sort.rows_per_expert = 9; }), "experts have places for a number of rows");
   gpu.caps.nv_compute_capability = 61;

@@ -28,11 +28,15 @@ struct Args {
   /// Optional memory for what work-groups of the one launch hand to each other: parts of the logits, or counts of
   /// slots. It may be the memory of router.scratch.
   BufferView scratch = {};
+  /// true: kernels of other queues run at the same time. Then no chunks wait for each other, since those kernels could
+  /// keep some of them off the device for long
+  bool concurrent = false;
 };
 
 /// Given that the router has a launch of its own: why the steps after it need several launches; empty when one is
 /// enough. One is enough for at most 16 tokens, on an NVIDIA GPU of compute capability 7.0 or later for at most 4096 if
-/// there is scratch enough; on a GPU the scores of a work-group's tokens must fit the local memory together.
+/// there is scratch enough and no kernel beside it; on a GPU the scores of a work-group's tokens must fit the local
+/// memory together.
 std::string reject_one_launch(const Args& args, const RouterSpec& spec, const Device& device);
 /// Why `args` cannot run on `device`; empty when they can.
 std::string reject(const Args& args, const RouterSpec& spec, const Device& device);
