@@ -184,7 +184,7 @@ void LayerPass::begin() {
   }
   const gating_top_k::Args choice = this->choice();
   const std::optional<expert_sort::Args> sort = prepare(choice);  // ranks agree before anything is enqueued
-  choose(choice, sort, codes_, layout_->shared_beside);
+  choose(choice, sort, codes_, layout_->shared_beside || !over_.parts.options.one_launch);
   run_special(placed(choice));
   if (args_.topk_ids.present() && args_.topk_ids.dtype == DType::i64)
     index_vectors::enqueue(stream_, index_vectors::Widen{flat(choice.ids), flat(args_.topk_ids)});

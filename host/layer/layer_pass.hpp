@@ -87,7 +87,7 @@ class LayerPass {
   /// Shared experts of the tokens x; the result goes to shared_.
   void enqueue_shared(StreamView stream, const TensorView& x, const SliceScratch& scratch);
   /// Logits, choice of experts, their places, the sort of rows and, if given, codes of the tokens.
-  /// @param concurrent  whether kernels of other queues run at the same time
+  /// @param concurrent  whether other kernels may run at the same time
   void choose(const gating_top_k::Args& choice, const std::optional<expert_sort::Args>& sort,
               const std::optional<RowQuant::Step>& codes, bool concurrent);
   /// Logits, and the caller's i64 ids narrowed to i32.

@@ -146,9 +146,9 @@ std::string reject_one_launch(const Args& args, const Shape& shape, const Device
   if (shape.local_bytes > most)
     return fmt::format("{} bytes of local memory are needed, the device has {}", shape.local_bytes, most);
   if (shape.way == Way::chunks) {
-    if (args.concurrent) return "kernels of other queues run at the same time";
+    if (args.concurrent) return "other kernels may run at the same time";
     if (args.sort.order.present()) return "slots are sorted in a given order";
-    if (args.sort.rows_per_expert != 0) return "experts have places for a number of rows";
+    if (args.sort.rows_per_expert != 0) return "the layout is batched";
   } else if (expert_sort::scratch_bytes(args.sort.ids.elements(), expert_sort::local_experts(args.sort), device.caps) !=
              0) {
     return "there are many slots";
@@ -210,6 +210,18 @@ route_tokens_args kernel_args(const Args& args, const RouterSpec& spec, const Pl
           .rules = quantizes(args) ? quantize_groups::rules_of(rows) : quantize_rules{}};
 }
 
+/// What a launch costs that chooses and sorts, with or without the router's product and the codes.
+OperatorCost cost_of(const Args& args, bool routed, bool quantized) {
+  OperatorCost all = gating_top_k::cost(args.gating);
+  for (const OperatorCost& step :
+       {expert_sort::cost(args.sort), quantized ? quantize_groups::cost(args.tokens) : OperatorCost(),
+        routed ? grouped_gemm::cost(args.router) : OperatorCost()}) {
+    all.bytes += step.bytes;
+    all.flops += step.flops;
+  }
+  return all;
+}
+
 void plan_one_launch(Plan& plan, const Args& args, const RouterSpec& spec, const Shape& shape, const DeviceCaps& caps) {
   const expert_sort::Lanes& lanes = shape.lanes;
   const auto local = static_cast<std::size_t>(lanes.count);
@@ -246,7 +258,7 @@ void plan_one_launch(Plan& plan, const Args& args, const RouterSpec& spec, const
                      {static_cast<std::size_t>(shape.choosers + shape.helpers) * local, 1, 1},
                      {local, 1, 1},
                      what,
-                     cost(args)};
+                     cost_of(args, routed, shape.quantizes)};
   plan.teams = lanes.teams;
   plan.counter_bytes = shape.counter_bytes;
 }
@@ -338,15 +350,6 @@ void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, Submit
   with_next_variant(stream, [&] { enqueue(stream, plan(args, spec, *stream.device), args, spec, submit); });
 }
 
-OperatorCost cost(const Args& args) {
-  OperatorCost all = gating_top_k::cost(args.gating);
-  for (const OperatorCost& step :
-       {expert_sort::cost(args.sort), quantizes(args) ? quantize_groups::cost(args.tokens) : OperatorCost(),
-        routes(args) ? grouped_gemm::cost(args.router) : OperatorCost()}) {
-    all.bytes += step.bytes;
-    all.flops += step.flops;
-  }
-  return all;
-}
+OperatorCost cost(const Args& args) { return cost_of(args, routes(args), quantizes(args)); }
 
 }  // namespace moecl::route_tokens

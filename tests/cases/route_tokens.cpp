@@ -102,7 +102,7 @@ void RouteTokensCase::enqueue(StreamView stream, const Args& args, std::int32_t 
 std::vector<Compared> RouteTokensCase::compare(const CaseTensors& tensors, const Args& args,
                                                const Expected& expected) const {
   const oracle::SortedSlots& sort = expected.sort;
-  // Entries past the rows are untouched, or with chunks each holds its own number.
+  // An entry past the rows is untouched, or with chunks holds its own index.
   std::vector<std::int32_t> slots = sort.sorted_slots;
   const std::vector<double> sorted = tensors.values(args.sort.sorted_slots);
   for (std::size_t i = 0; i < slots.size(); ++i)

@@ -116,10 +116,10 @@ MOECL_ON_EVERY_DEVICE(SharedBesideTest);
 TEST_P(SharedBesideTest, SharedExpertsGiveTheSameOnAQueueOfTheirOwn) {
   ContextOptions options;
   options.trace = true;
+  const bool routes_in_chunks = device().caps().nv_compute_capability >= 70;
   for (const char* name : {"deepseek-v3-e32k8-g8", "qwen2-moe-e16k4"}) {
     SCOPED_TRACE(name);
     Model model(name);
-    model.options.one_launch = false;
     const std::vector<double> expected = golden_values(name, "output");
     Outputs got[2];
     for (const bool beside : {false, true}) {
@@ -134,12 +134,30 @@ TEST_P(SharedBesideTest, SharedExpertsGiveTheSameOnAQueueOfTheirOwn) {
       EXPECT_LE(relative_error(got[beside].out, expected), 1e-5);
       const auto kernels = kernels_by_queue(*traced.context->trace());
       ASSERT_EQ(kernels.size(), beside ? 2U : 1U);
-      for (const auto& [queue, names] : kernels) {
-        const std::size_t routings = names.count("gating_top_k") + names.count("route_tokens");
-        EXPECT_EQ(names.count("combine"), routings) << "routing and sum are on one queue";
-      }
+      const char* const routing = routes_in_chunks && !beside ? "route_tokens" : "gating_top_k";
+      for (const auto& [queue, names] : kernels)
+        EXPECT_EQ(names.count("combine"), names.count(routing)) << "routing and sum are on one queue";
     }
     EXPECT_EQ(got[0], got[1]);
+  }
+}
+
+TEST_P(SharedBesideTest, ALayerThatForbidsOneLaunchRoutesInSeveral) {
+  ContextOptions options;
+  options.trace = true;
+  TestDevice traced{Context::create({device().context->devices().front()}, options), {}, ""};
+  traced.stream = Stream(*traced.context);
+  Model model("qwen2-moe-e16k4");
+  model.options.shared_beside = false;
+  for (const bool one_launch : {true, false}) {
+    model.options.one_launch = one_launch;
+    const MoeLayer layer(traced.stream, model.config.shape, model.weights(0, model.config.shape.experts),
+                         model.options);
+    traced.context->trace()->clear();
+    run_layer(traced, layer, model.input);
+    const bool waits = one_launch && device().caps().nv_compute_capability >= 70;
+    for (const auto& [queue, names] : kernels_by_queue(*traced.context->trace()))
+      EXPECT_EQ(names.count("route_tokens"), waits ? 1U : 0U);
   }
 }
 

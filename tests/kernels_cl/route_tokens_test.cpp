@@ -38,6 +38,15 @@ class RouteTokensTest : public OperatorTest<RouteTokensCase> {
     EXPECT_EQ(elsewhere.bytes(elsewhere.args.gating.weights), weights);
     EXPECT_EQ(elsewhere.bytes(elsewhere.args.sort.sorted_slots), routed.bytes(routed.args.sort.sorted_slots));
   }
+  /// Work-groups without patience report a fault, and leave no weight that looks like a result.
+  void expect_late(const OperandsOf<RouteTokensCase>& routed, const RouterSpec& spec) const {
+    routed.renew();
+    route_tokens::Plan plan = route_tokens::plan(routed.args, spec, device().record());
+    plan.patience = 0;
+    route_tokens::enqueue(device().stream, plan, routed.args, spec);
+    EXPECT_EQ(routed.values(routed.args.sort.fault)[0], static_cast<double>(FaultCode::group_late));
+    for (const double weight : routed.values(routed.args.gating.weights)) EXPECT_TRUE(std::isnan(weight));
+  }
 };
 MOECL_ON_EVERY_DEVICE(RouteTokensTest);
 
@@ -46,6 +55,15 @@ Device planned_gpu() {
   Device gpu;
   gpu.caps.type = DeviceType::gpu;
   gpu.caps.max_work_group_size = 1024;
+  return gpu;
+}
+
+/// The same of NVIDIA's, whose work-groups can wait for each other.
+Device planned_nvidia() {
+  Device gpu = planned_gpu();
+  gpu.caps.nv_compute_capability = 90;
+  gpu.caps.compute_units = 8;
+  gpu.caps.static_local_mem_bytes = gpu.caps.local_mem_bytes = 227 << 10;
   return gpu;
 }
 
@@ -78,12 +96,7 @@ TEST_P(RouteTokensTest, AChunkThatDoesNotComeIsAFault) {
   if (!groups_wait()) return;  // no work-group waits
   const RouteTokensCase of{12, normal(150 * 12, 1), {}, {3}};
   const OperandsOf<RouteTokensCase> routed(device().stream, of, Guards::around);
-  routed.renew();
-  route_tokens::Plan plan = route_tokens::plan(routed.args, of.spec, device().record());
-  plan.patience = 0;
-  route_tokens::enqueue(device().stream, plan, routed.args, of.spec);
-  EXPECT_EQ(routed.values(routed.args.sort.fault)[0], static_cast<double>(FaultCode::group_late));
-  for (const double weight : routed.values(routed.args.gating.weights)) EXPECT_TRUE(std::isnan(weight));
+  expect_late(routed, of.spec);
   // Whoever reads them stays within the tokens and their rows.
   for (const double end : routed.values(routed.args.sort.row_ends)) EXPECT_EQ(end, 0);
   for (const double row : routed.values(routed.args.sort.slot_rows)) EXPECT_EQ(row, 0);
@@ -94,10 +107,7 @@ TEST_P(RouteTokensTest, AChunkThatDoesNotComeIsAFault) {
 }
 
 TEST_P(RouteTokensTest, ChunksNeedScratchOneLayoutAndNothingBeside) {
-  Device gpu = planned_gpu();
-  gpu.caps.nv_compute_capability = 90;
-  gpu.caps.compute_units = 8;
-  gpu.caps.local_mem_bytes = 227 << 10;
+  Device gpu = planned_nvidia();
   const RouteTokensCase of{12, normal(40 * 12, 1), {}, {3}};
   const auto reason = [&](const auto& change) {
     OperandsOf<RouteTokensCase> changed(device().stream, of);
@@ -108,11 +118,24 @@ TEST_P(RouteTokensTest, ChunksNeedScratchOneLayoutAndNothingBeside) {
   EXPECT_EQ(reason([](Args&) {}), "");
   EXPECT_EQ(reason([](Args& args) { args.scratch = {}; }),
             "scratch: 200 bytes are needed from a multiple of 16, got 0 at 0");
-  EXPECT_EQ(reason([](Args& args) { args.concurrent = true; }), "kernels of other queues run at the same time");
+  EXPECT_EQ(reason([](Args& args) { args.concurrent = true; }), "other kernels may run at the same time");
   EXPECT_EQ(reason([](Args& args) { args.sort.order = args.sort.slot_rows; }), "slots are sorted in a given order");
-  EXPECT_EQ(reason([](Args& args) { args.sort.rows_per_expert = 9; }), "experts have places for a number of rows");
+  EXPECT_EQ(reason([](Args& args) { args.sort.rows_per_expert = 9; }), "the layout is batched");
   gpu.caps.nv_compute_capability = 61;
   EXPECT_EQ(reason([](Args&) {}), "40 tokens are not 1 to 16");
+}
+
+TEST_P(RouteTokensTest, ALaunchCostsWhatItDoes) {
+  for (const std::int64_t tokens : {64, 65}) {
+    const RouteTokensCase of = RouteTokensCase::routed(tokens, 12, 200, {3});
+    const OperandsOf<RouteTokensCase> routed(device().stream, of);
+    const route_tokens::Plan plan = route_tokens::plan(routed.args, of.spec, planned_nvidia());
+    const std::uint64_t routing =
+        gating_top_k::cost(routed.args.gating).bytes + expert_sort::cost(routed.args.sort).bytes;
+    const std::uint64_t product = tokens == 64 ? grouped_gemm::cost(routed.args.router).bytes : 0;
+    EXPECT_EQ(plan.one_launch.cost.bytes, routing + product);
+    EXPECT_EQ(plan.why_several_launches, "");
+  }
 }
 
 /// On an NVIDIA GPU the router's product is in the same launch, however the work is shared.
@@ -155,19 +178,11 @@ TEST_P(RouteTokensTest, AHelperThatDoesNotComeIsAFault) {
   if (!groups_wait()) return;  // no work-group waits
   const RouteTokensCase of = RouteTokensCase::routed(5, 12, 200, {3});
   const OperandsOf<RouteTokensCase> routed(device().stream, of);
-  routed.renew();
-  route_tokens::Plan plan = route_tokens::plan(routed.args, of.spec, device().record());
-  plan.patience = 0;
-  route_tokens::enqueue(device().stream, plan, routed.args, of.spec);
-  EXPECT_EQ(routed.values(routed.args.sort.fault)[0], static_cast<double>(FaultCode::group_late));
-  for (const double weight : routed.values(routed.args.gating.weights)) EXPECT_TRUE(std::isnan(weight));
+  expect_late(routed, of.spec);
 }
 
 TEST_P(RouteTokensTest, TheRouterHasALaunchOfItsOwnWhereOneCannotTakeIt) {
-  Device gpu = planned_gpu();
-  gpu.caps.nv_compute_capability = 90;
-  gpu.caps.compute_units = 8;
-  gpu.caps.static_local_mem_bytes = gpu.caps.local_mem_bytes = 227 << 10;
+  Device gpu = planned_nvidia();
   const RouteTokensCase of = RouteTokensCase::routed(5, 12, 200, {3});
   const auto reason = [&](const auto& change, const Device& on) {
     OperandsOf<RouteTokensCase> changed(device().stream, of);

@@ -70,8 +70,10 @@ struct MoeLayerOptions {
   /// The backend of the dense products (router, shared experts) and of the batched layout's expert products; unset: the
   /// one that was measured faster on such a device. CLBlast needs dtype f32.
   std::optional<dense_backend::Backend> dense_backend;
-  /// Passes of few tokens may take one launch (<moecl/fused_moe.hpp>). Its work-groups wait for each other. If other
-  /// work keeps the device busy for seconds, the result is NaN and a fault is set. False: always several launches.
+  /// Passes of few tokens may take one launch (<moecl/fused_moe.hpp>), and more tokens may be routed in one
+  /// (<moecl/route_tokens.hpp>). Work-groups of these launches wait for each other. If other work keeps the device busy
+  /// for seconds, the result is NaN and a fault is set. False: always several launches; only routing of up to 64 tokens
+  /// from the router on may still wait.
   bool one_launch = true;
   /// If one rank has the whole layer, its shared experts run on a second queue (StreamView::side), beside the routed
   /// ones. Such a pass takes several launches. Its stream waits for the second queue before the pass ends. Unset: only

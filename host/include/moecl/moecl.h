@@ -330,8 +330,9 @@ typedef struct moecl_layer_options {
   /// moecl_layer_load: not 0 keeps the inputs of the experts' products plain even if the checkpoint says that they are
   /// quantized
   int32_t plain_activations;
-  /// Not 0: passes of few tokens take several launches too. In a single launch, work-groups wait for each other: if
-  /// other work keeps the device busy for seconds, the result is NaN and a fault.
+  /// Not 0: passes of few tokens take several launches too, and so does the routing of more than 64 tokens. In a single
+  /// launch, work-groups wait for each other: if other work keeps the device busy for seconds, the result is NaN and a
+  /// fault.
   int32_t several_launches;
   /// NULL, or the name of a scheme (`moecl run --quantize`: "fp8_w8a8_block"). Plain weights of the routed experts are
   /// quantized while they are loaded, and the input rows of their products as the scheme says

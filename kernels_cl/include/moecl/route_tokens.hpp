@@ -9,8 +9,8 @@
 /// Routes tokens in one launch: from the tokens, or from their logits, to sorted slots. The same launch can quantize
 /// the tokens, if they are few. The results are those of gating_top_k, expert_sort and quantize_groups, bit for bit.
 /// The router's product differs from grouped_gemm's in the order of its sums: it adds K-slices, in the same way on all
-/// devices and for all numbers of tokens. Of more than 16 tokens, entries of sorted_slots past the rows may hold their
-/// own number. If one launch is not possible, these operators run one after the other, in a span of the trace that says
+/// devices and for all numbers of tokens. With more than 16 tokens, an entry of sorted_slots past the rows may hold its
+/// own index. If one launch is not possible, these operators run one after the other, in a span of the trace that says
 /// why.
 ///
 /// With the router, the work-groups that choose experts wait for the other work-groups of the launch. These need not be
@@ -28,8 +28,8 @@ struct Args {
   /// Optional memory for what work-groups of the one launch hand to each other: parts of the logits, or counts of
   /// slots. It may be the memory of router.scratch.
   BufferView scratch = {};
-  /// true: kernels of other queues run at the same time. Then no chunks wait for each other, since those kernels could
-  /// keep some of them off the device for long
+  /// true: other kernels may run at the same time. Then no chunks wait for each other, since those kernels could keep
+  /// some of them off the device for long
   bool concurrent = false;
 };
 
@@ -50,7 +50,7 @@ struct Plan {
   std::int64_t choosers = 1;                       ///< work-groups that choose experts
   std::int64_t chunk_tokens = 0;                   ///< tokens of a chooser's chunk; 0: choosers have no chunks
   std::uint64_t first_bytes = 0, words_bytes = 0;  ///< the scratch: parts or counts, then a word for each work-group
-  std::int32_t patience = 1 << 21;                 ///< polls until a helper counts as late, about a microsecond each
+  std::int32_t patience = 1 << 21;                 ///< polls until a work-group is late, about a microsecond each
   bool codes_alone = false;                        ///< the codes have a launch of their own
   // Of the operators that have launches of their own.
   grouped_gemm::Plan router;
@@ -64,10 +64,9 @@ Plan plan(const Args& args, const RouterSpec& spec, const Device& device);
 /// Errors: build_failed  the plan's program does not build; the next call of `plan` gives another plan
 void enqueue(StreamView stream, const Plan& plan, const Args& args, const RouterSpec& spec, Submit submit = {});
 /// Errors: invalid_argument  `reject` says why
-/// Async:  one kernel, or those of the operators. A work-group may arrive too late because other kernels keep it off
-/// the
-///         device. Then the weights become NaN, and the fault word of the sort says group_late. Empty: T == 0 still
-///         writes row ends, as expert_sort
+/// Async:  one kernel, or those of the operators. If a work-group arrives too late, since other kernels keep it off the
+///         device, the weights become NaN and the fault word of the sort says group_late. Empty: T == 0 still writes
+///         row ends, as expert_sort
 void enqueue(StreamView stream, const Args& args, const RouterSpec& spec, Submit submit = {});
 OperatorCost cost(const Args& args);
 
